@@ -1,0 +1,1 @@
+"""Models: configurations, checkpoints, the catalogue, plain references and private forwards."""

@@ -1,0 +1,127 @@
+"""Correlated randomness: what the dealer makes, named by program position, expanded from seeds.
+
+Each server holds a 16-byte seed it shares with the dealer. At a program position a server expands its part
+of a triple from its seed alone; only the last tensor (C of a triple) of server 1 cannot come from a seed,
+and the dealer sends it: the *correction*, 8 bytes an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comet_sim.mpc import ring
+from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.tensor import Shape
+
+__all__ = ["AND", "B2A", "KINDS", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "layout"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of correlated randomness."""
+
+    name: str
+
+
+MULTIPLY = Kind("multiply")
+"""A, B, C = A * B with broadcasting."""
+SQUARE = Kind("square")
+"""A, C = A * A."""
+MATMUL = Kind("matmul")
+"""A, B, C = A @ B."""
+AND = Kind("and")
+"""A, B, C = A & B, shared by XOR."""
+B2A = Kind("b2a")
+"""Random bits, shared by XOR and by addition."""
+KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shapes of one piece of randomness: those that come from seeds alone, then the corrected one."""
+
+    seeded: tuple[Shape, ...]
+    corrected: Shape
+    seeded_words: int
+    corrected_words: int
+    ring_ops: int
+    """Ring multiply-adds the dealer spends on it."""
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All shapes, in the order protocols take them."""
+        return (*self.seeded, self.corrected)
+
+
+@lru_cache(maxsize=65536)
+def layout(kind: Kind, *shapes: Shape) -> Layout:
+    """Return the shapes of a piece of randomness for operands of the given shapes."""
+    if kind is MULTIPLY:
+        corrected: Shape = np.broadcast_shapes(*shapes)
+        ring_ops = prod(corrected)
+    elif kind is MATMUL:
+        x, y = shapes
+        corrected = (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
+        ring_ops = prod(corrected) * x[-1]
+    else:
+        corrected = shapes[0]
+        ring_ops = prod(corrected)
+    seeded_words = sum(prod(shape) for shape in shapes)
+    return Layout(shapes, corrected, seeded_words, prod(corrected), ring_ops)
+
+
+def _combine(kind: Kind, seeded: list[Ints]) -> Ints:
+    if kind is MULTIPLY:
+        return seeded[0] * seeded[1]
+    if kind is SQUARE:
+        return seeded[0] * seeded[0]
+    return ring.matmul(seeded[0], seeded[1])
+
+
+def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, Prg]) -> Ints:
+    """Return the correction of server 1 for a program position: the dealer's side of the randomness.
+
+    Shape `form.corrected`. With shares A = A0 + A1 and so on, correction = f(A, B) - C0, or f(A, B) XOR C0.
+    """
+    words0 = seeds[0].words(position, form.seeded_words + form.corrected_words)
+    words1 = seeds[1].words(position, form.seeded_words)
+    last0 = words0[form.seeded_words :].reshape(form.corrected)
+    parts0 = _split(words0, form.seeded)
+    parts1 = _split(words1, form.seeded)
+    if kind is AND:
+        a, b = (x0 ^ x1 for x0, x1 in zip(parts0, parts1, strict=True))
+        return (a & b) ^ last0
+    if kind is B2A:
+        bit = (parts0[0] ^ parts1[0]) & 1
+        return bit - last0
+    seeded = [x0 + x1 for x0, x1 in zip(parts0, parts1, strict=True)]
+    return _combine(kind, seeded) - last0
+
+
+def _split(words: Ints, shapes: tuple[Shape, ...]) -> list[Ints]:
+    out = []
+    start = 0
+    for shape in shapes:
+        stop = start + prod(shape)
+        out.append(words[start:stop].reshape(shape))
+        start = stop
+    return out
+
+
+def expand(form: Layout, position: tuple[int, int], seed: Prg, correction: Any) -> tuple[Ints, ...]:
+    """Return one server's part of the randomness: all from its seed, or with the dealer's correction."""
+    if correction is None:
+        words = seed.words(position, form.seeded_words + form.corrected_words)
+        last = words[form.seeded_words :].reshape(form.corrected)
+    else:
+        words = seed.words(position, form.seeded_words)
+        last = correction
+    return (*_split(words, form.seeded), last)

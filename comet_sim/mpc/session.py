@@ -1,0 +1,209 @@
+"""An MPC session: a server's strand with tensors, correlated randomness and openings.
+
+Protocol code takes a `Session` first and calls `open`, `open_bits` and `correlated`; it never sees whether
+values are real, where randomness comes from, or what carries the messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import prod
+from typing import Any, Self
+
+from comet_sim.actors import Party, Strand
+from comet_sim.errors import CometSimError
+from comet_sim.mpc import ring
+from comet_sim.mpc.correlated import Kind, Layout, expand, layout
+from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
+
+__all__ = ["Auditor", "Bundle", "Session", "Stock"]
+
+
+class Auditor:
+    """Counts truncations that wrapped, from both servers' shares: an observer outside the protocol.
+
+    No party can count wraps (it would need the other's share). The auditor takes copies and gives nothing
+    back, so a run with it has the same messages and results.
+    """
+
+    def __init__(self) -> None:
+        self.truncated = 0
+        self.wraps = 0
+        self._pending: dict[tuple[int, int, int], deque[tuple[int, Any]]] = {}
+
+    def truncation(self, strand: int, step: int, path: int, index: int, share: Any) -> None:
+        """Take one server's share before truncation; compare once the other server's is there."""
+        queue = self._pending.setdefault((strand, step, path), deque())
+        if not queue or queue[0][0] == index:
+            queue.append((index, share))
+            return
+        _, other = queue.popleft()
+        if not queue:
+            del self._pending[strand, step, path]
+        self.truncated += share.size
+        self.wraps += ring.wrapped(other, share)
+
+
+class Bundle:
+    """Corrections for consecutive program positions in one message of the dealer.
+
+    The buffer is the corrections alone, 8 bytes an element. The index (position, length) is not sent: the
+    receiver can derive it from the public program, as the dealer did.
+    """
+
+    __slots__ = ("buffer", "index", "last")
+
+    def __init__(self, buffer: Any, index: list[tuple[tuple[int, int], Shape]], last: bool) -> None:
+        self.buffer = buffer
+        self.index = index
+        self.last = last
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+
+class Stock:
+    """Corrections a server holds, by program position."""
+
+    def __init__(self) -> None:
+        self.elements = 0
+        self.peak_elements = 0
+        self._items: dict[tuple[int, int], Any] = {}
+
+    def add(self, bundle: Bundle, ops: Ops) -> None:
+        """Store a bundle."""
+        words = len(bundle.buffer) // WORD_BYTES
+        self.elements += words
+        self.peak_elements = max(self.peak_elements, self.elements)
+        if not ops.exact:
+            return
+        shapes = tuple(shape for _, shape in bundle.index)
+        parts = ops.unpack(bundle.buffer, tuple(ShapeTensor(shape) for shape in shapes))
+        for (position, _), part in zip(bundle.index, parts, strict=True):
+            self._items[position] = part
+
+    def take(self, position: tuple[int, int], form: Layout, ops: Ops) -> Any:
+        """Use up the correction of a position; each serves once."""
+        self.elements -= form.corrected_words
+        if not ops.exact:
+            return None
+        try:
+            return self._items.pop(position)
+        except KeyError:
+            raise CometSimError(
+                f"no correlated randomness was dealt for program position {position} of shape {form.corrected}"
+            ) from None
+
+
+class Session(Strand):
+    """A server's strand in a two-party computation on additive shares over Z_2^64.
+
+    `index` is 0 or 1; `peer` the other server; `bits` the fractional bits of the fixed-point encoding.
+    """
+
+    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "stock")
+
+    def __init__(
+        self,
+        party: Party,
+        peer: Party,
+        index: int,
+        ops: Ops,
+        bits: int,
+        stock: Stock,
+        auditor: Auditor | None,
+    ) -> None:
+        super().__init__(party)
+        self.peer = peer
+        self.index = index
+        self.ops = ops
+        self.bits = bits
+        self.stock = stock
+        self.auditor = auditor
+        self.seed: Prg | None = None
+        self.private: Prg | None = None
+
+    def _init_child(self, child: Self) -> None:
+        super()._init_child(child)
+        child.peer = self.peer
+        child.index = self.index
+        child.ops = self.ops
+        child.bits = self.bits
+        child.stock = self.stock
+        child.auditor = self.auditor
+        child.seed = self.seed
+        child.private = self.private
+
+    # -- openings -------------------------------------------------------------------------------------
+
+    async def open(self, *shares: Any) -> tuple[Any, ...]:
+        """Open additive shares to both servers in one round: 8 bytes an element each way."""
+        other = await self.exchange(self.peer, self.ops.pack(shares))
+        theirs = self.ops.unpack(other, shares)
+        return tuple(mine + their for mine, their in zip(shares, theirs, strict=True))
+
+    async def open_bits(self, *shares: Any) -> tuple[Any, ...]:
+        """Open XOR shares of 64-bit words to both servers in one round: 8 bytes a word each way."""
+        other = await self.exchange(self.peer, self.ops.pack(shares))
+        theirs = self.ops.unpack(other, shares)
+        return tuple(mine ^ their for mine, their in zip(shares, theirs, strict=True))
+
+    # -- shares from and to other parties -------------------------------------------------------------
+
+    async def receive_share(self, peer: Party, tag: str, shape: Shape) -> Any:
+        """Wait for a share another party sends, 8 bytes an element."""
+        buffer = await self.receive(peer, tag)
+        return self.ops.unpack(buffer, (ShapeTensor(shape),))[0]
+
+    def send_share(self, peer: Party, tag: str, share: Any) -> None:
+        """Send this server's share to another party, 8 bytes an element."""
+        self.send(peer, tag, self.ops.pack((share,)))
+
+    # -- correlated randomness ------------------------------------------------------------------------
+
+    async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
+        """Return this server's part of a piece of correlated randomness for the next program position."""
+        form = layout(kind, *shapes)
+        position = self.position()
+        correction = self.stock.take(position, form, self.ops) if self.index else None
+        words = form.seeded_words if self.index else form.seeded_words + form.corrected_words
+        self.charge(0, WORD_BYTES * words)
+        if not self.ops.exact:
+            return tuple(ShapeTensor(shape) for shape in form.shapes)
+        assert self.seed is not None, "seeds are shared in the set-up phase"
+        return expand(form, position, self.seed, correction)
+
+    def random_bits(self, shape: Shape) -> Any:
+        """Return this server's XOR shares of uniform bits nobody knows, one a word: local."""
+        position = self.position()
+        if not self.ops.exact:
+            return ShapeTensor(shape)
+        assert self.private is not None, "seeds are shared in the set-up phase"
+        return self.private.words(position, prod(shape)).reshape(shape) & 1
+
+    # -- local ----------------------------------------------------------------------------------------
+
+    def truncate(self, share: Any, bits: int | None = None) -> Any:
+        """Divide a share by 2^bits (default: the fractional bits) locally; error one unit in the last place."""
+        if self.auditor is not None:
+            self.auditor.truncation(self.id, self.step, self.path, self.index, share)
+        return self.ops.truncate(share, self.bits if bits is None else bits, self.index)
+
+    def divide(self, share: Any, divisor: int) -> Any:
+        """Divide a share by a small public integer locally; wraps as rarely as a truncation does."""
+        if self.auditor is not None:
+            self.auditor.truncation(self.id, self.step, self.path, self.index, share)
+        return self.ops.divide(share, divisor, self.index)
+
+    def constant(self, value: float, bits: int | None = None) -> int:
+        """Return a public number in fixed point."""
+        return round(value * (1 << (self.bits if bits is None else bits)))
+
+    def add_public(self, share: Any, value: int) -> Any:
+        """Add a public ring element: one server does, the other keeps its share."""
+        return share + value if self.index == 0 else share
+
+    def scale(self, share: Any, factor: float) -> Any:
+        """Multiply by a public number and truncate: local."""
+        return self.truncate(share * self.constant(factor))

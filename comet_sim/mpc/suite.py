@@ -1,0 +1,31 @@
+"""The suite seam: a set of non-linear protocols that a model runs on the shared base layer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comet_sim.mpc.session import Session
+
+__all__ = ["Suite"]
+
+
+class Suite(Protocol):
+    """Non-linear protocols of one system; linear layers are the same for all."""
+
+    @property
+    def name(self) -> str:
+        """Name in scenarios."""
+
+    async def activation(self, s: Session, x: Any, function: str) -> Any:
+        """Apply the model's activation function elementwise."""
+
+    async def softmax(self, s: Session, x: Any, allowed: NDArray[np.bool_] | None) -> Any:
+        """Return softmax over the last axis, over the entries the public mask allows."""
+
+    async def layer_norm(
+        self, s: Session, x: Any, weight: Any, bias: Any, *, exponent: int, epsilon: float
+    ) -> Any:
+        """Return LayerNorm of rows (r, d); `exponent` is the public power of two of the norm's rescaling."""

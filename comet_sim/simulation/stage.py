@@ -1,0 +1,226 @@
+"""The composition root: builds one run's clock, network and parties, and plays its three phases."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from comet_sim.actors import DeviceProfile, Party, Strand, World
+from comet_sim.events import Names, Observer, Phase
+from comet_sim.kernel import VirtualLoop, stream_key
+from comet_sim.models.checkpoint import shapes as weight_shapes
+from comet_sim.models.config import ModelConfig
+from comet_sim.models.opt import Layout, PrivateOPT
+from comet_sim.mpc import ring
+from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.session import Auditor, Session, Stock
+from comet_sim.mpc.suite import Suite
+from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
+from comet_sim.network import Network, Topology
+from comet_sim.roles import dealer, owner, server, user
+from comet_sim.roles.plan import SERVERS, Plan
+
+__all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "play"]
+
+PARTIES = ("user", "server0", "server1", "dealer", "owner")
+PHASES = {Phase.SETUP: "set-up", Phase.OFFLINE: "offline", Phase.ONLINE: "online"}
+
+
+class Progress(Protocol):
+    """Called while a run goes on."""
+
+    def __call__(self, stage: str, done: int, total: int, virtual_ns: int) -> None:
+        """Take the phase, how many of its steps are done, and the virtual clock."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """All that decides one run. `weights` (floats by canonical name) and `prompt` ids are None in shape runs."""
+
+    config: ModelConfig
+    plan: Plan
+    suite: Suite
+    topology: Topology
+    device: DeviceProfile
+    seed: int
+    layout: Layout = field(default_factory=Layout)
+    exponents: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, NDArray[np.floating]] | None = None
+    prompt: Sequence[int] = ()
+    audit: bool = True
+
+    @property
+    def exact(self) -> bool:
+        """Whether values are computed, not only shapes."""
+        return self.weights is not None
+
+
+@dataclass
+class Outcome:
+    """What a run left besides its trace."""
+
+    token_ids: list[int]
+    token_times: list[int]
+    """Virtual time at which the user knew each token, ns."""
+    phase_ends: dict[Phase, int]
+    auditor: Auditor | None
+    stock_peak: int
+    """Most correction elements server 1 held at once."""
+    stock_left: int
+    """Correction elements dealt and never used: the run stopped early."""
+
+
+class _Stage:
+    """One run being played."""
+
+    def __init__(self, run: Inference, names: Names, observer: Observer, progress: Progress | None) -> None:
+        self.run = run
+        self.progress = progress
+        self.loop = VirtualLoop()
+        self.world = world = World(self.loop, names, observer)
+        self.parties = {name: Party(world, name, run.device) for name in PARTIES}
+        self.servers = (self.parties[SERVERS[0]], self.parties[SERVERS[1]])
+        world.network = Network(self.loop, run.topology, world.deliver, observer.message, names)
+        self.ops: Ops = ExactOps() if run.exact else ShapeOps()
+        self.auditor = Auditor() if run.exact and run.audit else None
+        self.stock = Stock()
+        self.ids: list[int] = []
+        self.times: list[int] = []
+        self.ends: dict[Phase, int] = {}
+
+    def report(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(PHASES[self.world.phase], done, total, self.loop.now_ns)
+
+    async def play(self) -> None:
+        phases = {Phase.SETUP: self.set_up, Phase.OFFLINE: self.offline, Phase.ONLINE: self.online}
+        for phase, programs in phases.items():
+            self.world.phase = phase
+            total = self.run.plan.output_tokens if phase is Phase.ONLINE else 1
+            self.report(0, total)
+            async with asyncio.TaskGroup() as group:
+                for name, program in programs():
+                    self.parties[name].start(group, program)
+            self.ends[phase] = self.loop.now_ns
+            self.report(total, total)
+
+    # -- programs of each phase, by party ---------------------------------------------------------------
+
+    def set_up(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
+        run = self.run
+        forms = weight_shapes(run.config)
+        others = (self.parties["owner"], self.parties["dealer"], self.parties["user"])
+        yield "owner", self._owner(forms)
+        yield "dealer", self._dealer_seeds()
+        yield "user", self._user_seed()
+        for index, name in enumerate(SERVERS):
+            strand = Strand(self.parties[name])
+            yield name, server.receive_model(strand, index, *others, self.ops, forms)
+
+    def offline(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
+        run = self.run
+        party = self.parties["dealer"]
+        weights = {name: ShapeTensor(shape) for name, shape in weight_shapes(run.config).items()}
+        model = PrivateOPT(run.config, weights, run.exponents, run.suite, run.layout)
+
+        def walk(session: Session) -> Coroutine[Any, Any, None]:
+            return server.serve(session, model, run.plan, self.parties["user"], None)
+
+        yield (
+            "dealer",
+            dealer.deal_offline(party, self.servers, run.plan.fraction_bits, run.exact, walk),
+        )
+        yield SERVERS[1], dealer.stock_up(Strand(self.servers[1]), party, self.stock, self.ops)
+
+    def online(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
+        yield "user", self._user()
+        for index, name in enumerate(SERVERS):
+            yield name, self._serve(index)
+
+    async def _owner(self, forms: Mapping[str, tuple[int, ...]]) -> None:
+        run = self.run
+        vault = self.parties["owner"].vault
+        weights: dict[str, Any]
+        if run.weights is None:
+            weights = {name: ShapeTensor(shape) for name, shape in forms.items()}
+        else:
+            vault["seed"] = stream_key(run.seed, "owner", "seed")
+            bits = run.plan.fraction_bits
+            weights = {name: ring.encode(np.asarray(run.weights[name], np.float64), bits) for name in forms}
+        await owner.share_weights(Strand(self.parties["owner"]), self.servers, self.ops, weights, run.exponents)
+
+    async def _dealer_seeds(self) -> None:
+        party = self.parties["dealer"]
+        for name in SERVERS:
+            party.vault[f"seed/{name}"] = stream_key(self.run.seed, "dealer", "seed", name)
+        await dealer.send_seeds(Strand(party), self.servers, self.run.exact)
+
+    async def _user_seed(self) -> None:
+        party = self.parties["user"]
+        party.vault["seed"] = stream_key(self.run.seed, "user", "seed")
+        party.vault["prompt"] = list(self.run.prompt)
+        await user.send_seed(Strand(party), self.servers[0], self.run.exact)
+
+    async def _user(self) -> None:
+        party = self.parties["user"]
+
+        def on_token(time: int, token: int | None) -> None:
+            self.times.append(time)
+            if token is not None:
+                self.ids.append(token)
+            self.report(len(self.times), self.run.plan.output_tokens)
+
+        prompt = party.vault["prompt"]
+        await user.ask(Strand(party), self.servers, self.run.plan, self.ops, prompt, on_token)
+
+    async def _serve(self, index: int) -> None:
+        run = self.run
+        party = self.servers[index]
+        vault = party.vault
+        session = Session(
+            party, self.servers[1 - index], index, self.ops, run.plan.fraction_bits, self.stock, self.auditor
+        )
+        user_prg = None
+        if run.exact:
+            session.seed = Prg(vault["seed/dealer"])
+            session.private = Prg(stream_key(run.seed, party.name, "private"))
+            user_prg = Prg(vault["seed/user"]) if index == 0 else None
+        model = PrivateOPT(run.config, vault["weights"], run.exponents, run.suite, run.layout)
+        await server.serve(session, model, run.plan, self.parties["user"], user_prg)
+
+
+@contextmanager
+def _frozen_garbage() -> Iterator[None]:
+    """Keep the collector from walking what was there before: a long run allocates millions of records."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def play(
+    run: Inference, names: Names, observer: Observer, progress: Progress | None = None
+) -> Outcome:
+    """Play set-up, offline and online phase; the observer has seen every record when this returns.
+
+    Works inside a running event loop too: virtual time has a loop of its own.
+    """
+    stage = _Stage(run, names, observer, progress)
+    loop = stage.loop
+    try:
+        with _frozen_garbage():
+            loop.run_until_complete(stage.play())
+    finally:
+        loop.close()
+    return Outcome(
+        stage.ids, stage.times, stage.ends, stage.auditor, stage.stock.peak_elements, stage.stock.elements
+    )
