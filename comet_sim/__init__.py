@@ -1,0 +1,1 @@
+"""Simulate private LLM inference party by party: real secret-shared arithmetic, exact traffic, emulated links."""

@@ -78,7 +78,7 @@ def code_documents(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def windows(tokenizer: TextTokenizer, texts: dict[str, str], names: tuple[str, ...], each: int) -> np.ndarray:
-    """`each` evenly spaced windows of every document, going round the documents: (each * len(names), WINDOW)."""
+    """`each` evenly spaced windows of every document, going round them: (each * len(names), WINDOW)."""
     chosen = []
     for name in names:
         ids = np.array(tokenizer.encode(texts[name]), dtype=np.uint16)

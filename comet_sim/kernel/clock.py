@@ -15,6 +15,7 @@ from simpy.events import Event, EventPriority
 
 from comet_sim.kernel.bridge import wait_event
 from comet_sim.kernel.environment import DirectEnvironment, Due, VirtualEnvironment, internals_present
+from comet_sim.kernel.housekeeping import Housekeeping
 from comet_sim.kernel.wake import Wake
 
 __all__ = ["Clock", "Timer"]
@@ -45,7 +46,7 @@ class Timer(asyncio.TimerHandle):
         super().__init__(float("inf") if when_ns is None else when_ns / NS, callback, args, loop, context)
 
 
-class Clock(asyncio.AbstractEventLoop):
+class Clock(Housekeeping):
     """The scheduling half of a `VirtualLoop`: entries are served by (time, priority, order of scheduling)."""
 
     def __init__(self, tie_seed: int | None, simpy_internals: bool | None) -> None:
@@ -80,7 +81,7 @@ class Clock(asyncio.AbstractEventLoop):
         """
         env = self._direct_env
         if env is None:
-            self._schedule(when, NORMAL, partial(callback, arg))
+            self._schedule(when, NORMAL, partial(self._directly, partial(callback, arg)))
             return
         if when < env._now:
             raise ValueError(f"cannot schedule at {when} ns: it is {env._now} ns already")
@@ -93,6 +94,7 @@ class Clock(asyncio.AbstractEventLoop):
 
         At one time, lower priorities come first: simpy's urgent events have 0, all others 1.
         """
+        self._check_closed()
         when = index(when)
         timer = Timer(when, callback, args, self)
         self._push(when, priority, timer)
@@ -128,7 +130,11 @@ class Clock(asyncio.AbstractEventLoop):
     def sleep_until(self, when: int) -> Wake:
         """Return an awaitable that is done at `when` (ns); `ValueError` when that is past."""
         wake = Wake(self, "the clock")
-        self._push(when, NORMAL, wake)
+        env = self._direct_env
+        if env is None or when < env._now:
+            self._push(when, NORMAL, wake)
+        else:
+            heappush(env._queue, (when, 1, env.next_id(), wake))  # type: ignore[misc]
         return wake
 
     def wait_event(self, event: Event) -> Coroutine[Any, Any, Any]:
@@ -138,7 +144,8 @@ class Clock(asyncio.AbstractEventLoop):
     def _push(self, when: int, priority: int, item: Timer | Wake) -> None:
         env = self._direct_env
         if env is None:
-            self._schedule(when, priority, partial(_fire, item))
+            fire = partial(_fire, item)
+            self._schedule(when, priority, partial(self._directly, fire) if type(item) is Wake else fire)
         elif when < env._now:
             raise ValueError(f"cannot schedule at {when} ns: it is {env._now} ns already")
         else:
@@ -149,9 +156,7 @@ class Clock(asyncio.AbstractEventLoop):
         now = self.now_ns
         if when < now:
             raise ValueError(f"cannot schedule at {when} ns: it is {now} ns already")
-        self._env.schedule(
-            Due(self._env, partial(self._directly, callback)), EventPriority(priority), when - now
-        )
+        self._env.schedule(Due(self._env, callback), EventPriority(priority), when - now)
 
     def _directly(self, callback: Callable[[], object]) -> None:
         self._direct = self._direct_allowed
@@ -168,7 +173,8 @@ class Clock(asyncio.AbstractEventLoop):
         self._cancelled_timers += 1
         queue = env._queue
         if self._cancelled_timers > _COMPACT_ABOVE and 2 * self._cancelled_timers > len(queue):
-            queue[:] = [entry for entry in queue if not _is_cancelled_timer(entry[3])]
+            kept = [entry for entry in queue if not _is_cancelled_timer(entry[3], handle)]
+            queue[:] = kept
             heapify(queue)
             self._cancelled_timers = 0
 
@@ -179,33 +185,38 @@ class Clock(asyncio.AbstractEventLoop):
             if not item.done():
                 env._now = when
                 item.set()
-        elif kind is Timer:
-            if item._cancelled:
-                self._cancelled_timers -= 1
-            else:
-                env._now = when
-                item._scheduled = False
-                item._run()
+        elif kind is Timer and item._cancelled:
+            self._cancelled_timers -= 1
         else:
             env._now = when
-            # A task resumed inside a simpy process would be taken for that process.
+            # No direct wakes in here: a task resumed inside a simpy process would be taken for that
+            # process, and one inside a timer could meet its own context entered.
             self._direct = False
-            callbacks, item.callbacks = item.callbacks, None
-            for callback in callbacks:
-                callback(item)
+            if kind is Timer:
+                item._scheduled = False
+                item._run()
+            else:
+                _process(item)
             self._direct = self._direct_allowed
-            if not item._ok and not item.defused:
-                raise item._value
 
 
-def _is_cancelled_timer(item: Any) -> bool:
-    return type(item) is Timer and item.cancelled()
+def _process(event: Any) -> None:
+    """Do what `simpy.Environment.step` does with an event."""
+    callbacks, event.callbacks = event.callbacks, None
+    for callback in callbacks:
+        callback(event)
+    if not event._ok and not event.defused:
+        raise event._value
+
+
+def _is_cancelled_timer(item: Any, just_now: asyncio.TimerHandle) -> bool:
+    return type(item) is Timer and (item is just_now or item.cancelled())
 
 
 def _fire(item: Timer | Wake) -> None:
     """Serve a timer or a sleep on the path over simpy's public API."""
-    if type(item) is Wake:
-        if not item.done():
-            item.set()
-    elif not item.cancelled():
-        item._run()  # type: ignore[union-attr]
+    if not isinstance(item, Wake):
+        if not item.cancelled():
+            item._run()
+    elif not item.done():
+        item.set()

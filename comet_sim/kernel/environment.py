@@ -41,7 +41,7 @@ class VirtualEnvironment(simpy.Environment):
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: Any = 0) -> None:
         """Schedule `event` in `delay` whole nanoseconds; `TypeError` when that is not an integer."""
-        super().schedule(event, priority, index(delay))
+        super().schedule(event, priority, _whole(delay))
 
     def advance(self) -> None:
         """Process the next event; for the loop that owns this environment."""
@@ -71,7 +71,7 @@ class DirectEnvironment(VirtualEnvironment):
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: Any = 0) -> None:
         """Schedule `event` in `delay` whole nanoseconds; `TypeError` when that is not an integer."""
-        self.push(self._now + index(delay), priority, event)
+        self.push(self._now + _whole(delay), priority, event)
 
     def push(self, when: Any, priority: int, item: Any) -> None:
         """Put `item` in the queue for `when`."""
@@ -88,6 +88,13 @@ class Due(Event):
     def __init__(self, env: simpy.Environment, callback: Callable[[], object]) -> None:
         super().__init__(env)
         self.callbacks.append(lambda _: callback())  # type: ignore[arg-type]
+
+
+def _whole(delay: Any) -> int:
+    try:
+        return index(delay)
+    except TypeError:
+        raise TypeError(f"virtual time is whole nanoseconds: delay {delay!r} is not an integer") from None
 
 
 def _shuffled(counter: Callable[[], int], seed: int) -> Callable[[], int]:

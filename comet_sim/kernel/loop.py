@@ -19,7 +19,6 @@ from comet_sim.kernel.deadlock import DeadlockError, describe_tasks
 from comet_sim.kernel.environment import DirectEnvironment
 from comet_sim.kernel.errors import RealIOError
 from comet_sim.kernel.futures import NumberedFuture, NumberedTask
-from comet_sim.kernel.housekeeping import Housekeeping
 from comet_sim.kernel.refused import NoRealIO
 from comet_sim.kernel.wake import Wake
 
@@ -29,20 +28,19 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class VirtualLoop(Clock, Housekeeping, NoRealIO):
+class VirtualLoop(Clock, NoRealIO):
     """Asyncio loop on a discrete-event clock: time jumps to the next event once nothing is ready.
 
     Ready callbacks run first in, first out; then the earliest entry of the queue does, by (time,
     priority, order of scheduling). `tie_seed` replaces the last by a seeded order, to expose races.
     With `simpy_internals` False, or where simpy's queue is not found, the loop drives simpy through its
     public API: the same run, slower, and without `tie_seed` (`ValueError`).
-    An exception from a `post` callback or a simpy event ends the run and leaves `run_until_complete`;
+    An exception from a `post` callback or a simpy event ends the run and leaves `run_until_complete`,
     one from a handle goes to the exception handler, as asyncio has it.
     """
 
     def __init__(self, *, tie_seed: int | None = None, simpy_internals: bool | None = None) -> None:
-        Clock.__init__(self, tie_seed, simpy_internals)
-        Housekeeping.__init__(self)
+        super().__init__(tie_seed, simpy_internals)
         self._ready: deque[asyncio.Handle] = deque()
         self._stopping = self._stop_was_asked = self._running = False
         self._task_numbers, self._future_numbers = count(1), count(1)
@@ -80,13 +78,10 @@ class VirtualLoop(Clock, Housekeeping, NoRealIO):
         self._check_closed()
         if self._task_factory is None:
             label = None if name is None else str(name)
-            return NumberedTask(coro, next(self._task_numbers), loop=self, name=label, context=context)  # type: ignore[arg-type]
-        task: asyncio.Task[Any]
-        task = (
-            self._task_factory(self, coro)
-            if context is None
-            else self._task_factory(self, coro, context=context)
-        )
+            number = next(self._task_numbers)
+            return NumberedTask(coro, number, loop=self, name=label, context=context)  # type: ignore[arg-type]
+        options = {} if context is None else {"context": context}
+        task: asyncio.Task[Any] = self._task_factory(self, coro, **options)
         if name is not None:
             task.set_name(name)
         return task
@@ -227,11 +222,15 @@ class VirtualLoop(Clock, Housekeeping, NoRealIO):
             raise RuntimeError("Cannot close a running event loop")
         if self._closed:
             return
-        self._cancel_pending()
-        self._closed = True
-        self._ready.clear()
-        if self._direct_env is not None:
-            self._direct_env._queue.clear()
+        try:
+            self._cancel_pending()
+            if self._asyncgens:
+                self.run_until_complete(self.shutdown_asyncgens())
+        finally:
+            self._closed = True
+            self._ready.clear()
+            if self._direct_env is not None:
+                self._direct_env._queue.clear()
 
     def _cancel_pending(self) -> None:
         pending = self._pending()
@@ -248,13 +247,8 @@ class VirtualLoop(Clock, Housekeeping, NoRealIO):
             return
         for task, result in zip(pending, results, strict=True):
             if isinstance(result, Exception):
-                self.call_exception_handler(
-                    {
-                        "message": "unhandled exception while the loop was closed",
-                        "exception": result,
-                        "task": task,
-                    }
-                )
+                message = "unhandled exception while the loop was closed"
+                self.call_exception_handler({"message": message, "exception": result, "task": task})
 
     def _pending(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that are not done, in the order of their creation."""
@@ -273,7 +267,7 @@ def now_ns() -> int:
 def sleep_ns(delay: int) -> Wake:
     """Return an awaitable that is done in `delay` ns of the running loop; `ValueError` when negative."""
     loop = _running()
-    return loop.sleep_until(loop.now_ns + delay)
+    return loop.sleep_until(loop._env._now + delay)  # type: ignore[arg-type]
 
 
 def _running() -> VirtualLoop:

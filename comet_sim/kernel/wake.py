@@ -19,12 +19,13 @@ _CANCELLED: Any = object()
 class Wake:
     """One value for one waiting task, delivered at most once.
 
-    When `set` is called while the loop dispatches a heap entry, the waiting task is resumed inside that
-    call; from inside a task, a simpy process or a `call_soon` callback the task is queued as a future's
-    would be. `waiting_for` is turned into text only by the deadlock report.
+    When `set` is called from a `post` callback, the waiting task is resumed inside that call; from inside
+    a task, a timer, a simpy process or a `call_soon` callback the task is queued as a future's would be.
+    `waiting_for` is turned into text only by the deadlock report.
 
     It follows the protocol of `asyncio.Future` as far as tasks, `wait`, `gather` and `shield` use it, but
-    for `get_loop`: where that is missing asyncio reads `_loop`, which saves a call an await.
+    for `get_loop`: where that is missing asyncio reads `_loop`, which saves a call an await. Sets of
+    wakes iterate by address: wrap them in tasks for `asyncio.wait`.
     """
 
     __slots__ = (

@@ -1,6 +1,6 @@
-"""Public power-of-two scales that bring each norm's input into the range where its inverse square root is good.
+"""Public power-of-two scales that bring each norm's input where its inverse square root is accurate.
 
-Run as `python -m comet_sim.models.calibrate FOLDER [--text FILE ...]`: writes them into FOLDER/comet_sim.json.
+`python -m comet_sim.models.calibrate FOLDER [--text FILE ...]` writes them into FOLDER/comet_sim.json.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _WINDOW = 128
 class Calibration:
     """Scale exponents e by norm (the input is multiplied by 2^e) and what they rest on.
 
-    `variances` holds the smallest and largest input variance met, before scaling. `outside` names the norms whose
-    scaled range does not fit the good range under any power of two.
+    `variances` holds the smallest and largest input variance met, before scaling. `outside` names the norms
+    whose scaled range does not fit the good range under any power of two.
     """
 
     exponents: dict[str, int]
@@ -47,7 +47,7 @@ class Calibration:
 
 
 def choose_exponent(low: float, high: float) -> int:
-    """Exponent e with 4^e * [low, high] centred geometrically in the good range, 0 where that is well inside."""
+    """Exponent e that centres 4^e * [low, high] geometrically in the good range; 0 if that is well inside."""
     if low >= GOOD_LOW * _MARGIN and high * _MARGIN <= GOOD_HIGH:
         return 0
     return round((math.log2(GOOD_LOW * GOOD_HIGH) - math.log2(low) - math.log2(high)) / 4)

@@ -22,7 +22,7 @@ _OPT_VOCAB, _OPT_POSITIONS, _OPT_BOS, _OPT_EOS, _OPT_PAD = 50272, 2048, 2, 2, 1
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model that can be run: "shapes" has dimensions only, "demo" and "checkpoint" have weights in `folder`."""
+    """A model that can be run: "shapes" has dimensions only, the others have weights in `folder`."""
 
     kind: Literal["shapes", "demo", "checkpoint"]
     config: ModelConfig

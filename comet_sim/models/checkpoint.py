@@ -260,12 +260,12 @@ def _read_metadata(file: Path, config: ModelConfig) -> Metadata:
     scales, thresholds = raw.get("norm_scales", {}), raw.get("head_thresholds", [])
     known = norm_names(config)
     if not isinstance(scales, dict) or not all(
-        name in known and isinstance(value, int) and abs(value) <= 30 for name, value in scales.items()
+        name in known and type(value) is int and abs(value) <= 30 for name, value in scales.items()
     ):
         raise InputError(
             f"{file}: norm_scales: expected norm names and exponents from -30 to 30, read {scales!r}"
         )
-    if not isinstance(thresholds, list) or not all(isinstance(value, (int, float)) for value in thresholds):
+    if not isinstance(thresholds, list) or not all(type(value) in (int, float) for value in thresholds):
         raise InputError(f"{file}: head_thresholds: expected a list of numbers, read {thresholds!r}")
     if len(thresholds) not in (0, config.layers):
         raise InputError(f"{file}: head_thresholds: {len(thresholds)} numbers for {config.layers} layers")

@@ -21,7 +21,8 @@ class HeldOut:
     """Windows of 128 token ids of texts the demo model was not trained on, each array (n, 128).
 
     `prose_documents` and `code_documents` name each window's document. Windows go round the documents, so the
-    first ones come from different documents. `calibration` windows come from further documents, prose then code.
+    first ones come from different documents. `calibration` windows come from further documents, prose then
+    code.
     `tokenizer_digest` is the SHA-256 of the tokenizer.json that made the ids.
     """
 
@@ -33,7 +34,7 @@ class HeldOut:
     tokenizer_digest: str
 
     def prompts(self, length: int = 16, each: int = 8) -> NDArray[np.int64]:
-        """The first `length` tokens of the first `each` prose and the first `each` code windows (2 each, length)."""
+        """The first `length` tokens of the first `each` prose, then code, windows: (2 * each, length)."""
         return np.concatenate((self.prose[:each, :length], self.code[:each, :length]))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from comet_sim.mpc.beaver import bit_and, bits_to_arithmetic, multiply
 from comet_sim.mpc.session import Session
+from comet_sim.mpc.transcript import replayable
 from comet_sim.mpc.tensor import WORD_BYTES
 
 __all__ = ["arithmetic_to_bits", "equal", "less_than_zero", "relu", "where"]
@@ -66,6 +67,7 @@ async def where(s: Session, condition: Any, x: Any, y: Any) -> Any:
     return chosen + await multiply(s, inverse, y)
 
 
+@replayable
 async def relu(s: Session, x: Any) -> Any:
     """Return max(x, 0): 9 rounds, 232n bytes."""
     negative = await less_than_zero(s, x)

@@ -17,6 +17,7 @@ from comet_sim.events import DealerRequest
 from comet_sim.mpc.correlated import Kind, Layout, deal, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Bundle, Session, Stock
+from comet_sim.mpc.transcript import Transcript
 from comet_sim.mpc.tensor import WORD_BYTES, Blank, Shape, ShapeOps, ShapeTensor
 
 __all__ = ["BUNDLE_WORDS", "DealingSession", "Desk", "bundle_tag"]
@@ -47,9 +48,8 @@ class Desk:
         self._index: list[tuple[tuple[int, int], Shape]] = []
         self._made: list[Any] = []
 
-    def deal(self, strand: DealingSession, kind: Kind, form: Layout) -> None:
-        """Make the randomness of the strand's next position."""
-        position = strand.position()
+    def deal(self, strand: DealingSession, kind: Kind, form: Layout, position: tuple[int, int]) -> None:
+        """Make the randomness of a position of the strand."""
         intern = strand.world.names.intern
         self._requests.append(
             (strand.path, intern(kind.name), form.seeded_words + form.corrected_words, form.corrected_words)
@@ -98,7 +98,7 @@ class DealingSession(Session):
     async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
         """Deal at this position."""
         form = layout(kind, *shapes)
-        self.desk.deal(self, kind, form)
+        self.desk.deal(self, kind, form, self.position())
         return tuple(ShapeTensor(shape) for shape in form.shapes)
 
     async def open(self, *shares: Any) -> tuple[Any, ...]:
@@ -112,6 +112,15 @@ class DealingSession(Session):
         """Pass the position of an exchange."""
         self.step += 1
         return buffer
+
+    async def replay(self, transcript: Transcript) -> None:
+        """Deal at each position of a transcript."""
+        base, outer = self.step, self.path
+        child = self.world.names.child
+        for deal in transcript.deals:
+            self.path = child(outer, deal.path) if deal.path else outer
+            self.desk.deal(self, deal.kind, deal.form, (self.id, base + deal.offset))
+        self.step, self.path = base + transcript.steps, outer
 
     async def receive(self, peer: Party, tag: str) -> Any:
         """Take the one byte with which a user goes on: randomness is dealt for the longest run."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from comet_sim.mpc.beaver import multiply, square
 from comet_sim.mpc.maximum import maximum
 from comet_sim.mpc.session import Session
+from comet_sim.mpc.transcript import replayable
 
 __all__ = ["Iterations", "exp", "inverse_sqrt", "layer_norm", "reciprocal", "softmax"]
 
@@ -69,6 +70,7 @@ async def inverse_sqrt(s: Session, x: Any, n: Iterations) -> Any:
         return y
 
 
+@replayable
 async def softmax(s: Session, x: Any, allowed: NDArray[np.bool_] | None, n: Iterations) -> Any:
     """Return softmax over the last axis of x (..., L), over the entries the public mask allows.
 
@@ -100,6 +102,7 @@ async def softmax(s: Session, x: Any, allowed: NDArray[np.bool_] | None, n: Iter
             return s.truncate(await multiply(s, weights, inverse), s.bits + down).reshape(shape)
 
 
+@replayable
 async def layer_norm(
     s: Session, x: Any, weight: Any, bias: Any, *, exponent: int, epsilon: float, n: Iterations
 ) -> Any:

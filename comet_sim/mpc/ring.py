@@ -59,12 +59,11 @@ def _product(x: Ring, y: Ring, batch: int) -> Ring:
     # an element, 100 to combine a result, and a fixed sum.
     if batch * (4 * m * k * n - 40 * k * (m + n) - 100 * m * n) > 200_000:
         return _limb_matmul(x, y)
-    result: Ring
-    if n < 16 or k * n <= 4096:  # numpy walks down columns of y: good while they fit the first-level cache
-        result = np.matmul(x, y)
-    else:  # einsum walks along rows
-        result = np.einsum("...mk,...kn->...mn", x, y, order="C")
-    return result
+    # matmul walks down the columns of y, good while y fits the first-level cache. einsum walks along memory
+    # and may return any layout; to ask it for one would make it walk in that order.
+    small = n < 16 or k * n <= 4096
+    result: Ring = np.matmul(x, y) if small else np.einsum("...mk,...kn->...mn", x, y)
+    return np.ascontiguousarray(result)
 
 
 def _limb_matmul(x: Ring, y: Ring) -> Ring:
@@ -94,7 +93,7 @@ def _limb_matmul(x: Ring, y: Ring) -> Ring:
 
 
 def _room(like: Ring, rows: int, columns: int) -> Floats:
-    """Return room for the limbs of `like`, stored by rows or by columns as it is: neither BLAS nor copying minds."""
+    """Return room for the limbs of `like`, stored by rows or by columns as it is: BLAS takes both."""
     if _by_columns(like):
         return np.empty((*like.shape[:-2], columns, rows)).swapaxes(-1, -2)
     return np.empty((*like.shape[:-2], rows, columns))
@@ -107,7 +106,8 @@ def _by_columns(x: Ring) -> bool:
 def _split(x: Ring, low: Floats, mid: Floats, high: Floats) -> None:
     """Write the limbs of x: low and mid in [-2^21, 2^21), high in [-2^19, 2^19)."""
     if _by_columns(x):
-        x, low, mid, high = (part.swapaxes(-1, -2) for part in (x, low, mid, high))
+        x, low = x.swapaxes(-1, -2), low.swapaxes(-1, -2)
+        mid, high = mid.swapaxes(-1, -2), high.swapaxes(-1, -2)
     step = max(1, _CACHED * x.shape[-2] // x.size)
     for start in range(0, x.shape[-2], step):
         at = (..., slice(start, start + step), slice(None))
@@ -142,12 +142,13 @@ def encode(values: npt.ArrayLike, f: int = FRACTION_BITS) -> Ring:
 
     Raises InputError for values that are not finite or do not fit 64 bits.
     """
-    scaled = np.asarray(values, dtype=np.float64) * 2.0**f
-    np.rint(scaled, out=scaled)
+    given = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        scaled = np.asarray(np.rint(given * 2.0**f))
     # Both ends are powers of two, so this comparison is exact; it is false for NaN.
     good = (scaled >= -(2.0**63)) & (scaled < 2.0**63)
     if not good.all():
-        bad = np.asarray(values, dtype=np.float64)[~good][0]
+        bad = given[~good][0]
         raise InputError(
             f"fixed point with {f} fractional bits cannot hold {bad}; want -2^{63 - f} <= x < 2^{63 - f}"
         )
@@ -156,8 +157,7 @@ def encode(values: npt.ArrayLike, f: int = FRACTION_BITS) -> Ring:
 
 def decode(x: Ring, f: int = FRACTION_BITS) -> Floats:
     """Return the reals that fixed-point elements x stand for, same shape, float64 (rounded above 53 bits)."""
-    values: Floats = x * 2.0**-f
-    return values
+    return np.asarray(x * 2.0**-f, dtype=np.float64)
 
 
 def truncate(share: Ring, f: int, party: int) -> Ring:

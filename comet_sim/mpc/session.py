@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import prod
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from comet_sim.actors import Party, Strand
 from comet_sim.errors import CometSimError
@@ -16,6 +16,9 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.correlated import Kind, Layout, expand, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
+
+if TYPE_CHECKING:
+    from comet_sim.mpc.transcript import Round, Transcript
 
 __all__ = ["Auditor", "Bundle", "Session", "Stock"]
 
@@ -102,7 +105,7 @@ class Session(Strand):
     `index` is 0 or 1; `peer` the other server; `bits` the fractional bits of the fixed-point encoding.
     """
 
-    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "stock")
+    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "stock", "transcripts")
 
     def __init__(
         self,
@@ -123,6 +126,8 @@ class Session(Strand):
         self.auditor = auditor
         self.seed: Prg | None = None
         self.private: Prg | None = None
+        # Shape runs only; None walks every protocol in full.
+        self.transcripts: dict[Any, Transcript] | None = None
 
     def _init_child(self, child: Self) -> None:
         super()._init_child(child)
@@ -134,6 +139,7 @@ class Session(Strand):
         child.auditor = self.auditor
         child.seed = self.seed
         child.private = self.private
+        child.transcripts = self.transcripts
 
     # -- openings -------------------------------------------------------------------------------------
 
@@ -167,12 +173,41 @@ class Session(Strand):
         form = layout(kind, *shapes)
         position = self.position()
         correction = self.stock.take(position, form, self.ops) if self.index else None
-        words = form.seeded_words if self.index else form.seeded_words + form.corrected_words
-        self.charge(0, WORD_BYTES * words)
+        self.charge_expansion(form)
         if not self.ops.exact:
             return tuple(ShapeTensor(shape) for shape in form.shapes)
         assert self.seed is not None, "seeds are shared in the set-up phase"
         return expand(form, position, self.seed, correction)
+
+    def charge_expansion(self, form: Layout) -> None:
+        """Owe the work of expanding a seed."""
+        words = form.seeded_words if self.index else form.seeded_words + form.corrected_words
+        self.charge(0, WORD_BYTES * words)
+
+    async def replay(self, transcript: Transcript) -> None:
+        """Send and receive what the transcript says, at the positions and op paths of the protocol itself."""
+        base, outer = self.step, self.path
+        child = self.world.names.child
+        peer, id, stock = self.peer.id, self.id, self.stock
+        for round in transcript.rounds:
+            self._owe(round, outer)
+            stock.elements -= round.corrected if self.index else 0
+            self.path = child(outer, round.path) if round.path else outer
+            tag = (id, base + round.offset)
+            _, ready = self._post(peer, tag, round.buffer)
+            self.depth += 1
+            await self._claim(peer, tag, ready)
+        self._owe(transcript.tail, outer)
+        stock.elements -= transcript.tail.corrected if self.index else 0
+        self.step, self.path = base + transcript.steps, outer
+
+    def _owe(self, round: Round, outer: int) -> None:
+        self._launches += round.launches
+        self._ring_ops += round.ring_ops
+        self._moved += round.moved
+        if round.peak > self._work_peak:
+            self._work_peak = round.peak
+            self._work_path = self.world.names.child(outer, round.peak_path) if round.peak_path else outer
 
     def random_bits(self, shape: Shape) -> Any:
         """Return this server's XOR shares of uniform bits nobody knows, one a word: local."""

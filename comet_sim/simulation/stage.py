@@ -22,6 +22,7 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Auditor, Session, Stock
 from comet_sim.mpc.suite import Suite
+from comet_sim.mpc.transcript import Transcript
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.network import Network, Topology
 from comet_sim.roles import dealer, owner, server, user
@@ -91,6 +92,7 @@ class _Stage:
         self.ops: Ops = ExactOps() if run.exact else ShapeOps()
         self.auditor = Auditor() if run.exact and run.audit else None
         self.stock = Stock()
+        self.transcripts: dict[Any, Transcript] = {}
         self.ids: list[int] = []
         self.times: list[int] = []
         self.ends: dict[Phase, int] = {}
@@ -131,6 +133,7 @@ class _Stage:
         model = PrivateOPT(run.config, weights, run.exponents, run.suite, run.layout)
 
         def walk(session: Session) -> Coroutine[Any, Any, None]:
+            session.transcripts = self.transcripts
             return server.serve(session, model, run.plan, self.parties["user"], None)
 
         yield (
@@ -188,7 +191,9 @@ class _Stage:
             party, self.servers[1 - index], index, self.ops, run.plan.fraction_bits, self.stock, self.auditor
         )
         user_prg = None
-        if run.exact:
+        if not run.exact:
+            session.transcripts = self.transcripts
+        else:
             session.seed = Prg(vault["seed/dealer"])
             session.private = Prg(stream_key(run.seed, party.name, "private"))
             user_prg = Prg(vault["seed/user"]) if index == 0 else None

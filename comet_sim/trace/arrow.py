@@ -5,7 +5,7 @@ Everything here imports pyarrow; the recorder loads this module at its first flu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comet_sim.trace.schema import PHASES, TABLES, Column, Table
+from comet_sim.errors import InputError
+from comet_sim.trace.columns import codes, ints
+from comet_sim.trace.schema import PHASES, Column, Table
 
 __all__ = ["arrow_schema", "open_writer", "to_arrow", "to_rows"]
 
@@ -36,50 +38,51 @@ def arrow_schema(table: Table) -> pa.Schema:
     return pa.schema([pa.field(each.name, _TYPES[each.kind], nullable=False) for each in table.columns])
 
 
-def to_arrow(table: Table, rows: Rows, texts: Sequence[str]) -> pa.Table:
-    """Turn `rows` (n, columns) into Arrow, resolving names through `texts`.
+def to_arrow(table: Table, rows: Rows, text: Callable[[int], str]) -> pa.Table:
+    """Turn `rows` (n, columns) into Arrow, resolving names with `text`.
 
     Raises `pyarrow.ArrowInvalid` when a value does not fit its column's width.
     """
     columns = np.ascontiguousarray(rows.T)
-    arrays = [_array(column, columns[i], texts) for i, column in enumerate(table.columns)]
+    arrays = [_array(column, columns[i], text) for i, column in enumerate(table.columns)]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
 
 
-def _array(column: Column, values: Rows, texts: Sequence[str]) -> pa.Array:
+def _array(column: Column, values: Rows, text: Callable[[int], str]) -> pa.Array:
     if column.kind == "phase":
         return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int8)), pa.array(PHASES, pa.string()))
     if column.kind == "name":
         used, codes = np.unique(values, return_inverse=True)
-        dictionary = pa.array([texts[i] for i in used.tolist()], pa.string())
+        dictionary = pa.array([text(i) for i in used.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), dictionary)
     return pa.array(values, _TYPES[column.kind])
 
 
-def to_rows(table: Table, stored: pa.Table, names: dict[str, int]) -> Rows:
-    """Undo `to_arrow`: return (n, columns) integers, interning texts into `names` as they are met.
+def to_rows(table: Table, stored: pa.Table, size: int = 65_536) -> tuple[Iterator[Rows], list[str]]:
+    """Undo `to_arrow`: return blocks of at most `size` rows (n, columns), and the texts their names index.
 
-    Raises `KeyError` for a phase this version does not know.
+    `stored` has one dictionary a column. Raises `InputError` for a phase this version does not know.
     """
-    rows = np.empty((len(stored), len(table.columns)), dtype=np.int64)
-    phases = {text: i for i, text in enumerate(PHASES)}
-    at = 0
-    for batch in stored.to_batches():
-        block = rows[at : at + len(batch)]
-        for i, column in enumerate(table.columns):
-            values = batch.column(column.name)
-            if column.kind in ("name", "phase"):
-                texts = values.dictionary.to_pylist()
-                if column.kind == "phase":
-                    ids = [phases[text] for text in texts]
-                else:
-                    ids = [names.setdefault(text, len(names)) for text in texts]
-                # An empty dictionary has no codes to look up, but indexing wants an integer array.
-                block[:, i] = np.array(ids, dtype=np.int64)[values.indices.to_numpy()]
+    names: dict[str, int] = {}
+    columns = []
+    for column in table.columns:
+        if column.kind in ("name", "phase"):
+            numbers, texts = codes(stored, column.name)
+            if column.kind == "phase":
+                ids = [_phase(text) for text in texts]
             else:
-                block[:, i] = values.to_numpy()
-        at += len(batch)
-    return rows
+                ids = [names.setdefault(text, len(names)) for text in texts]
+            columns.append(np.array(ids, dtype=np.int64)[numbers])
+        else:
+            columns.append(ints(stored, column.name))
+    starts = range(0, len(stored), size)
+    return (np.stack([each[at : at + size] for each in columns], axis=1) for at in starts), list(names)
+
+
+def _phase(text: str) -> int:
+    if text not in PHASES:
+        raise InputError(f"trace column phase: {text!r}; accepted are {', '.join(PHASES)}")
+    return PHASES.index(text)
 
 
 def open_writer(table: Table, path: Path) -> pq.ParquetWriter:
@@ -93,13 +96,3 @@ def open_writer(table: Table, path: Path) -> pq.ParquetWriter:
         column_encoding=plain,
         dictionary_pagesize_limit=_DICTIONARY_LIMIT,
     )
-
-
-def empty(table: Table) -> pa.Table:
-    """Return `table` without rows."""
-    return arrow_schema(table).empty_table()
-
-
-def table_named(name: str) -> Table:
-    """Return the layout of the table called `name`."""
-    return next(table for table in TABLES if table.name == name)

@@ -1,8 +1,8 @@
-"""Digest of a whole trace: equal for equal runs, whatever the machine, the flush size or the order of interning."""
+"""Digest of a whole trace: equal for equal runs, whatever the machine, flush size or order of interning."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from hashlib import blake2b
 
 import numpy as np
@@ -35,20 +35,21 @@ class TableDigest:
         self._seen = 0
         self.rows = 0
 
-    def update(self, rows: Rows, texts: Sequence[str]) -> None:
-        """Take `rows` (n, columns), whose name columns are indices into `texts`; `rows` is not changed."""
-        if len(texts) > len(self._order):
-            grown = np.full(max(len(texts), 2 * len(self._order)), -1, dtype=np.int64)
+    def update(self, rows: Rows, text: Callable[[int], str]) -> None:
+        """Take `rows` (n, columns), whose names are looked up with `text`; `rows` is not changed."""
+        ids = rows[:, self._named]
+        largest = int(ids.max(initial=-1))
+        if largest >= len(self._order):
+            grown = np.full(2 * (largest + 1), -1, dtype=np.int64)
             grown[: len(self._order)] = self._order
             self._order = grown
-        ids = rows[:, self._named]
-        self._number_new(ids.ravel(), texts)
+        self._number_new(ids.ravel(), text)
         block = rows.astype("<i8", order="C", copy=True)
         block[:, self._named] = self._order[ids]
         self._rows.update(block.data)
         self.rows += len(rows)
 
-    def _number_new(self, ids: Rows, texts: Sequence[str]) -> None:
+    def _number_new(self, ids: Rows, text: Callable[[int], str]) -> None:
         unseen = ids[self._order[ids] < 0]
         if not unseen.size:
             return
@@ -57,8 +58,8 @@ class TableDigest:
         self._order[values] = np.arange(self._seen, self._seen + len(values))
         self._seen += len(values)
         for value in values.tolist():
-            text = texts[value].encode()
-            self._texts.update(len(text).to_bytes(8, "little") + text)
+            encoded = text(value).encode()
+            self._texts.update(len(encoded).to_bytes(8, "little") + encoded)
 
     def digest(self) -> bytes:
         """Return the 16 bytes over all rows so far."""

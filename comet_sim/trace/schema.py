@@ -1,4 +1,4 @@
-"""Layout of the four tables of a trace: which field is a name, how wide it is and how it is encoded on disk."""
+"""Layout of the four tables of a trace: which fields are names, how wide each is and how it is encoded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Literal, NamedTuple
 
 from comet_sim.events import Compute, DealerRequest, Message, Phase, Reveal
 
-__all__ = ["PHASES", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
+__all__ = ["FOOTER_KEY", "PHASES", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
 
 SCHEMA_VERSION = 1
 """Version of the files' layout; a reader refuses any other."""
+
+FOOTER_KEY = "comet-sim"
+"""Key of the JSON in each file's footer: schema, version, table, rows, digest and the run's metadata."""
 
 PHASES: tuple[str, ...] = tuple(phase.name.lower() for phase in Phase)
 """Texts of the `phase` column, by the integer the records carry."""

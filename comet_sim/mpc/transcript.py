@@ -1,0 +1,164 @@
+"""Transcripts: in a shape run a protocol's messages depend only on its operands' shapes, so walk it once.
+
+`replayable` marks such a protocol. In a shape run its coroutine is walked the first time a shape is met, and
+from then on the list of rounds is replayed: same messages, positions, paths, dealt randomness and compute,
+at a fraction of the cost. An exact run never uses this, and a test holds both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import numpy as np
+
+from comet_sim.actors import Party
+from comet_sim.events import Names
+from comet_sim.mpc.correlated import Kind, Layout, layout
+from comet_sim.mpc.session import Session
+from comet_sim.mpc.tensor import Blank, Shape, ShapeOps, ShapeTensor
+
+__all__ = ["Deal", "Round", "Transcript", "replayable"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Deal:
+    """Randomness a protocol takes: where (relative op path, offset of its position) and what."""
+
+    path: str
+    offset: int
+    kind: Kind
+    form: Layout
+
+
+@dataclass(slots=True)
+class Round:
+    """Local work, then one exchange: op path relative to the protocol's, offset of its position, buffer."""
+
+    path: str = ""
+    offset: int = -1
+    buffer: Blank = field(default_factory=lambda: Blank(0))
+    launches: int = 0
+    ring_ops: int = 0
+    moved: int = 0
+    peak: int = -1
+    peak_path: str = ""
+    corrected: int = 0
+    """Correction elements server 1 uses up before the exchange."""
+
+
+@dataclass(slots=True)
+class Transcript:
+    """All rounds of a protocol on operands of given shapes; the last round is work without an exchange."""
+
+    rounds: list[Round]
+    tail: Round
+    deals: list[Deal]
+    steps: int
+    result: Any
+
+
+class _WalkWorld:
+    """Stands in for the world during a walk: op paths relative to the protocol, and nothing else."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+
+
+class _Walk(Session):
+    """A session that goes through a protocol without sending, and writes down what it would do."""
+
+    __slots__ = ("deals", "round", "rounds")
+
+    def __init__(self, like: Session) -> None:
+        super().__init__(like.party, like.peer, like.index, ShapeOps(), like.bits, like.stock, None)
+        self.world = _WalkWorld()  # type: ignore[assignment]
+        self.rounds: list[Round] = []
+        self.deals: list[Deal] = []
+        self.round = Round()
+
+    def charge(self, ring_ops: int, moved: int) -> None:
+        """Add to the work of the round."""
+        now = self.round
+        now.launches += 1
+        now.ring_ops += ring_ops
+        now.moved += moved
+        if ring_ops + moved > now.peak:
+            now.peak = ring_ops + moved
+            now.peak_path = self.world.names.text(self.path)
+
+    async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
+        """Note what is dealt here, and the work of expanding it."""
+        form = layout(kind, *shapes)
+        self.deals.append(Deal(self.world.names.text(self.path), self.step, kind, form))
+        self.step += 1
+        self.round.corrected += form.corrected_words
+        self.charge_expansion(form)
+        return tuple(ShapeTensor(shape) for shape in form.shapes)
+
+    async def exchange(self, peer: Party, buffer: Any) -> Any:
+        """End the round."""
+        now = self.round
+        now.path = self.world.names.text(self.path)
+        now.offset = self.step
+        now.buffer = Blank(len(buffer))
+        self.step += 1
+        self.rounds.append(now)
+        self.round = Round()
+        return buffer
+
+    def fork(self) -> Self:
+        """Refuse: strands of a fork have rounds of their own."""
+        raise RuntimeError("a replayable protocol must not fork")
+
+
+def _signature(value: Any) -> Any:
+    """Return what a transcript may depend on: shapes of tensors, contents of public arrays and settings."""
+    if isinstance(value, ShapeTensor):
+        return value.shape
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    return value
+
+
+def walk(s: Session, protocol: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Transcript:
+    """Walk a protocol and return its transcript; raises when it waits for anything but an exchange."""
+    walker = _Walk(s)
+    coroutine = protocol(walker, *args, **kwargs)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return Transcript(walker.rounds, walker.round, walker.deals, walker.step, done.value)
+    coroutine.close()
+    raise RuntimeError(f"{protocol.__qualname__} waits for more than exchanges: it is not replayable")
+
+
+def replayable(
+    protocol: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]:
+    """Mark a protocol whose transcript depends on its operands' shapes alone and that does not fork."""
+
+    @wraps(protocol)
+    async def run(s: Session, *args: P.args, **kwargs: P.kwargs) -> T:
+        transcripts = s.transcripts
+        if transcripts is None or type(s) is _Walk:
+            return await protocol(s, *args, **kwargs)
+        key = (
+            protocol,
+            s.index,
+            *(_signature(value) for value in args),
+            *((name, _signature(value)) for name, value in kwargs.items()),
+        )
+        transcript = transcripts.get(key)
+        if transcript is None:
+            transcript = transcripts[key] = walk(s, protocol, args, kwargs)
+        await s.replay(transcript)
+        result: T = transcript.result
+        return result
+
+    return run

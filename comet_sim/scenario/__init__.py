@@ -1,0 +1,44 @@
+"""Scenarios: what a user writes, checked, completed and kept beside the results."""
+
+from comet_sim.scenario.load import (
+    load_scenario,
+    parse_override,
+    scenario_dir,
+    scenario_from_dict,
+    shipped_scenarios,
+)
+from comet_sim.scenario.prepare import Prepared, Prompt, prepare
+from comet_sim.scenario.runs import RunFolder, write_summary
+from comet_sim.scenario.schema import (
+    ComputeSpec,
+    NetworkChoice,
+    ProtocolSpec,
+    Scenario,
+    SettingError,
+    SystemSpec,
+    WorkloadSpec,
+    json_schema,
+)
+from comet_sim.scenario.toml import dump
+
+__all__ = [
+    "ComputeSpec",
+    "NetworkChoice",
+    "Prepared",
+    "Prompt",
+    "ProtocolSpec",
+    "RunFolder",
+    "Scenario",
+    "SettingError",
+    "SystemSpec",
+    "WorkloadSpec",
+    "dump",
+    "json_schema",
+    "load_scenario",
+    "parse_override",
+    "prepare",
+    "scenario_dir",
+    "scenario_from_dict",
+    "shipped_scenarios",
+    "write_summary",
+]

@@ -1,0 +1,188 @@
+"""Reads scenarios; what is wrong ends in one message: file, line, key, value read, what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails
+
+from comet_sim.errors import InputError
+from comet_sim.models.demo import DEMO_NAMES
+from comet_sim.network.explain import explain, key_path, suggestion
+from comet_sim.network.profiles import profile_dir
+from comet_sim.scenario.prepare import prepare
+from comet_sim.scenario.schema import Scenario, SettingError
+from comet_sim.scenario.source import Key, key_lines, line_of, split_key
+
+__all__ = ["load_scenario", "parse_override", "scenario_dir", "scenario_from_dict", "shipped_scenarios"]
+
+# Settings that exclude each other: an override of one takes the place of the others.
+_EXCLUSIVE = (("prompt", "prompt_ids", "prompt_tokens"), ("delay", "rtt"))
+
+
+def scenario_dir() -> Path:
+    """Return the folder of the scenarios that ship with the package."""
+    return profile_dir().parent
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Return the shipped scenarios by name, such as `demo` or `anchors/crypten-table`."""
+    folder = scenario_dir()
+    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in folder.rglob("*.toml")}
+    return {name: found[name] for name in sorted(found) if not name.startswith("networks/")}
+
+
+def load_scenario(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Return the scenario in the file at `path`, or the shipped one of that name, checked against its model.
+
+    `overrides` maps key paths (`network.rate`, `systems.0.suite`) to values that replace those of the file.
+    Raises `InputError` with a line for each problem.
+    """
+    file = _find(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"scenario {file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"scenario {file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"scenario {file} is not valid TOML: {error}") from None
+    _anchor(table, file.parent)
+    return _build(table, overrides or {}, _Origin(str(file), key_lines(text)))
+
+
+def scenario_from_dict(table: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Return the scenario made of `table`, nested as a scenario file is, checked against its model.
+
+    Raises `InputError` with a line for each problem.
+    """
+    return _build(deepcopy(dict(table)), overrides or {}, _Origin("scenario", {}))
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return key path and value of `key=value`: the value in TOML syntax, or any other text as it stands."""
+    key, equals, value = text.partition("=")
+    if not equals or split_key(key) is None:
+        raise InputError(
+            f"override {text!r} is not key=value; write for instance network.rate=1Gbit or "
+            "systems.0.suite=crypten"
+        )
+    try:
+        found = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+    return key.strip(), found["value"] if len(found) == 1 else value
+
+
+class _Origin:
+    """Says where a setting was written: line of the file, or the override that set it."""
+
+    def __init__(self, name: str, lines: Mapping[Key, int]) -> None:
+        self.name = name
+        self.lines = lines
+        self.overridden: list[tuple[Key, str]] = []
+
+    def where(self, key: Sequence[str | int]) -> str:
+        for path, text in self.overridden:
+            if tuple(key[: len(path)]) == path or (key and path[: len(key)] == tuple(key)):
+                return f"override {text}"
+        line = line_of(self.lines, key)
+        return self.name if line is None else f"{self.name}:{line}"
+
+
+def _build(table: dict[str, Any], overrides: Mapping[str, Any], origin: _Origin) -> Scenario:
+    for key, value in overrides.items():
+        origin.overridden.append((_override(table, key, value), key))
+    _anchor(table, Path())
+    try:
+        scenario = Scenario.model_validate(table)
+        prepare(scenario)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        raise InputError("\n".join(_explain(error.title, problem, origin) for problem in problems)) from None
+    except SettingError as error:
+        raise InputError(f"{origin.where(error.key)}: {key_path(error.key)}: {error}") from None
+    return scenario
+
+
+def _explain(title: str, problem: Any, origin: _Origin) -> str:
+    key: Key = problem["loc"]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, SettingError):
+        key = (*key, *cause.key)
+        return f"{origin.where(key)}: {key_path(key)}: {cause}"
+    if problem["type"] == "missing":
+        return f"{origin.where(key[:-1])}: {key_path(key)}: this key is required, but it is missing"
+    details = InitErrorDetails(
+        type=problem["type"], loc=key, input=problem["input"], ctx=problem.get("ctx", {})
+    )
+    single = ValidationError.from_exception_data(title, [details])
+    return str(explain(single, origin.where(key), Scenario))
+
+
+def _override(table: dict[str, Any], key: str, value: Any) -> Key:
+    """Set `key` in `table`; return its path."""
+    parts = split_key(key)
+    if parts is None:
+        raise InputError(
+            f"override {key!r}: not a key path; write for instance network.rate or systems.0.suite"
+        )
+    at: Any = table
+    path: list[str | int] = []
+    for i, part in enumerate(parts):
+        last = i == len(parts) - 1
+        if isinstance(at, list):
+            if not part.isdigit() or int(part) >= len(at):
+                have = f"0 to {len(at) - 1}" if at else "none: the list is empty"
+                raise InputError(f"override {key}: {key_path(path)}: no entry {part!r}; accepted: {have}")
+            step: str | int = int(part)
+        elif isinstance(at, dict):
+            step = part
+            if not last:
+                at.setdefault(part, [{}] if not path and part == "systems" else {})
+        else:
+            raise InputError(f"override {key}: {key_path(path)} is {at!r}, not a table")
+        path.append(step)
+        if not last:
+            at = at[step]
+            continue
+        for group in _EXCLUSIVE:
+            if isinstance(at, dict) and step in group:
+                for other in group:
+                    at.pop(other, None)
+        at[step] = value
+    return tuple(path)
+
+
+def _anchor(table: dict[str, Any], base: Path) -> None:
+    """Make paths relative to `base` absolute where they lead somewhere: model folder, network profile."""
+    model = table.get("model")
+    if isinstance(model, str) and model not in DEMO_NAMES and (base / model).is_dir() and model:
+        table["model"] = str((base / model).resolve())
+    network = table.get("network")
+    profile = network.get("profile") if isinstance(network, dict) else None
+    if isinstance(profile, str) and profile.endswith(".toml") and (base / profile).is_file():
+        table["network"] = {**network, "profile": str((base / profile).resolve())}  # type: ignore[dict-item]
+
+
+def _find(path: Path | str) -> Path:
+    file = Path(path).expanduser()
+    if file.is_file():
+        return file
+    shipped = shipped_scenarios()
+    if str(path) in shipped:
+        return shipped[str(path)]
+    if file.suffix == ".toml" or len(file.parts) > 1:
+        near = difflib.get_close_matches(file.name, [each.name for each in file.parent.glob("*.toml")], n=1)
+        hint = f"; did you mean {str(file.with_name(near[0]))!r}?" if near else ""
+        raise InputError(f"scenario {file}: no such file{hint}")
+    known = suggestion(str(path), tuple(shipped))
+    raise InputError(f"scenario {str(path)!r}: no such file, nor a shipped scenario; {known}")

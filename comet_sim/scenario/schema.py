@@ -1,0 +1,336 @@
+"""The scenario schema: everything a run depends on, each setting described where it is declared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from comet_sim.baselines import SUITES
+from comet_sim.errors import InputError
+from comet_sim.models.devices import DEVICES
+from comet_sim.network.explain import suggestion
+from comet_sim.network.profiles import LinkSpec, NetworkSpec, list_profiles, load_profile, merge
+
+__all__ = [
+    "ComputeSpec",
+    "NetworkChoice",
+    "ProtocolSpec",
+    "Scenario",
+    "SettingError",
+    "SystemSpec",
+    "WorkloadSpec",
+    "json_schema",
+]
+
+SYSTEMS = ("dense",)
+"""Systems this version can run; the names of suites are short for dense with that suite."""
+_PLANNED = ("comet", "puma")
+_DEFAULT_SUITE = "crypten"
+_SERVER_LINK = ("server0", "server1")
+
+
+class SettingError(InputError, ValueError):
+    """A setting cannot be honoured; `key` is its path in the scenario.
+
+    It is a `ValueError` too, so that pydantic reports it with all other problems of the scenario.
+    """
+
+    def __init__(self, key: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _known_device(name: str) -> str:
+    if name not in DEVICES:
+        raise ValueError(f"unknown device {name!r}; {suggestion(name, tuple(DEVICES))}")
+    return name
+
+
+class WorkloadSpec(_Table):
+    """What the user asks: one of `prompt`, `prompt_ids` and `prompt_tokens`, and how much to generate."""
+
+    prompt: Annotated[
+        str | None,
+        Field(
+            min_length=1, description="The prompt as text, turned into tokens by the checkpoint's tokenizer."
+        ),
+    ] = None
+    prompt_ids: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...] | None,
+        Field(min_length=1, description="The prompt as token ids."),
+    ] = None
+    prompt_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Length of the prompt. In exact runs its tokens are the first of a held-out window "
+            "(`prompt_window`); shape runs need no more than the length.",
+        ),
+    ] = None
+    prompt_window: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(prose|code)-[0-9]{1,4}$",
+            description="Held-out window that `prompt_tokens` are taken from, such as prose-0 or code-7; "
+            "exact runs only, prose-0 by default.",
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int,
+        Field(ge=1, description="Tokens to generate: one by the prompt pass, each other by a decode step."),
+    ] = 16
+    batch: Annotated[Literal[1], Field(description="Prompts served together; one at a time so far.")] = 1
+    stop: Annotated[
+        Literal["length", "eos"],
+        Field(
+            description="When to stop: after output_tokens, or also at the end-of-sequence token, which "
+            "tells the servers so (exact runs only)."
+        ),
+    ] = "length"
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        names = ("prompt", "prompt_ids", "prompt_tokens")
+        given = [name for name in names if getattr(self, name) is not None]
+        if len(given) != 1:
+            read = " and ".join(given) if given else "none of them"
+            raise ValueError(f"give exactly one of {', '.join(names)}, but read {read}")
+        if self.prompt_window is not None and self.prompt_tokens is None:
+            raise SettingError(("prompt_window",), "says where prompt_tokens come from, but there are none")
+        return self
+
+
+class NetworkChoice(LinkSpec):
+    """The network: a profile, refined as a whole or link by link.
+
+    Keys of a link given here hold for the links between the servers. `user`, `owner` and `dealer` refine that
+    party's links. In `links`, `a-b` names both directions and `a->b` one.
+    """
+
+    profile: Annotated[
+        str,
+        Field(
+            description="Name of a shipped profile (`comet-sim networks` lists them), or a path ending "
+            "in .toml.",
+            json_schema_extra={"examples": list_profiles()},
+        ),
+    ] = "lan-5g"
+    user: Annotated[LinkSpec, Field(description="The user's links.")] = LinkSpec()
+    owner: Annotated[LinkSpec, Field(description="The model owner's links.")] = LinkSpec()
+    dealer: Annotated[LinkSpec, Field(description="The dealer's links.")] = LinkSpec()
+    links: dict[str, LinkSpec] = Field(
+        default_factory=dict, description='Single links, such as "server0-server1" or "user->server0".'
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.spec()
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def spec(self) -> NetworkSpec:
+        """Return the profile with everything said here on top; resolve it to a topology with the parties."""
+        own = LinkSpec(**self.model_dump(exclude_none=True, include=set(LinkSpec.model_fields)))
+        base = merge(load_profile(self.profile), NetworkSpec(links={"-".join(_SERVER_LINK): own}))
+        return merge(
+            base, NetworkSpec(links=self.links, user=self.user, owner=self.owner, dealer=self.dealer)
+        )
+
+    def resolved(self) -> NetworkChoice:
+        """Return the same network with every figure of the profile written out."""
+        spec = self.spec()
+        links = dict(spec.links)
+        pair = [links.get(f"{a}->{b}", LinkSpec()) for a, b in (_SERVER_LINK, _SERVER_LINK[::-1])]
+        own = spec.defaults
+        if pair[0] == pair[1]:
+            own = pair[0].over(spec.defaults)
+            for a, b in (_SERVER_LINK, _SERVER_LINK[::-1]):
+                links.pop(f"{a}->{b}", None)
+        else:  # each direction keeps its own entry, so what holds for both no longer shows in it
+            for a, b in (_SERVER_LINK, _SERVER_LINK[::-1]):
+                links[f"{a}->{b}"] = links.get(f"{a}->{b}", LinkSpec()).over(spec.defaults).one_way()
+        sections = {name: getattr(spec, name).over(spec.defaults) for name in ("user", "owner", "dealer")}
+        given = own.model_dump(exclude_none=True)
+        return NetworkChoice(profile=self.profile, links=links, **given, **sections)
+
+
+class ComputeSpec(_Table):
+    """What the parties compute on."""
+
+    device: Annotated[
+        str,
+        AfterValidator(_known_device),
+        Field(
+            description="Device of every party: how long local work takes. `none`: no time at all.",
+            json_schema_extra={"enum": list(DEVICES)},
+        ),
+    ] = "cpu"
+
+
+class ProtocolSpec(_Table):
+    """Choices of the protocol that change its traffic or who learns what, not the model."""
+
+    qkv: Annotated[
+        Literal["fused", "parallel", "sequence"],
+        Field(
+            description="Q, K and V as one product (its input opened once), three side by side, or in a row."
+        ),
+    ] = "fused"
+    final_norm: Annotated[
+        Literal["last", "all"],
+        Field(description="Rows the final norm works on: the last one, which the LM head needs, or all."),
+    ] = "last"
+    reveal: Annotated[
+        Literal["user", "servers"],
+        Field(description="Who learns the logits and picks the tokens; the reference opens to servers."),
+    ] = "user"
+    fraction_bits: Annotated[
+        int, Field(ge=8, le=24, description="Fraction bits of the fixed-point numbers in the 64-bit ring.")
+    ] = 16
+    dealer: Annotated[
+        Literal["offline"],
+        Field(description="When correlated randomness is dealt: all of it before the user is served."),
+    ] = "offline"
+    masking: Annotated[
+        Literal["per-use"],
+        Field(description="Weights are masked and opened anew at each use, as in CrypTen."),
+    ] = "per-use"
+    audit: Annotated[
+        bool,
+        Field(
+            description="Count truncation wraps and largest values in exact runs; needs both shares, so it "
+            "is done by an observer outside the protocol."
+        ),
+    ] = True
+
+
+class SystemSpec(_Table):
+    """A system to run: a way to run the model, and the suite of non-linear protocols underneath."""
+
+    name: Annotated[
+        str,
+        Field(
+            description="`dense`, or the name of a suite as short for dense with that suite.",
+            json_schema_extra={"enum": [*SYSTEMS, *SUITES]},
+        ),
+    ] = "dense"
+    suite: Annotated[
+        str,
+        Field(
+            description=f"Non-linear protocols; {_DEFAULT_SUITE} by default.",
+            json_schema_extra={"enum": list(SUITES)},
+        ),
+    ] = _DEFAULT_SUITE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_names(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "suite" not in given and given.get("name") in SUITES:
+            return {**given, "suite": given["name"]}
+        return given
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.name in _PLANNED:
+            raise SettingError(
+                ("name",),
+                f"system {self.name!r} is not part of this version; "
+                f"accepted: {', '.join((*SYSTEMS, *SUITES))}",
+            )
+        if self.name not in (*SYSTEMS, *SUITES):
+            known = suggestion(self.name, (*SYSTEMS, *SUITES))
+            raise SettingError(("name",), f"unknown system {self.name!r}; {known}")
+        if self.suite not in SUITES:
+            raise SettingError(
+                ("suite",), f"unknown suite {self.suite!r}; {suggestion(self.suite, tuple(SUITES))}"
+            )
+        if self.name in SUITES and self.suite != self.name:
+            raise SettingError(
+                ("suite",),
+                f"system {self.name!r} is short for dense with suite {self.name!r}, but read {self.suite!r}; "
+                f'write name = "dense" for another suite',
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """What the system is called in run folders and results, unique in a scenario."""
+        return self.name if self.name != "dense" or self.suite == _DEFAULT_SUITE else f"dense-{self.suite}"
+
+
+class Scenario(_Table):
+    """Everything a run depends on. Equal scenarios give equal results."""
+
+    title: Annotated[str, Field(description="What the scenario shows, in one line.")] = ""
+    model: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="A known model (`comet-sim models` lists them), or a folder with a transformers "
+            "checkpoint; in a file, relative to that file.",
+        ),
+    ]
+    execution: Annotated[
+        Literal["exact", "shape"],
+        Field(
+            description="exact: shares hold values and text comes out. shape: the same program over shapes "
+            "alone, for models of any size."
+        ),
+    ] = "exact"
+    seed: Annotated[
+        int, Field(ge=0, lt=2**63, description="Seed of all randomness: shares, dealt correlations.")
+    ] = 0
+    workload: WorkloadSpec
+    network: NetworkChoice = NetworkChoice()
+    compute: ComputeSpec = ComputeSpec()
+    protocol: ProtocolSpec = ProtocolSpec()
+    systems: Annotated[
+        tuple[SystemSpec, ...], Field(min_length=1, description="Systems to run, each on the same workload.")
+    ] = (SystemSpec(),)
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.execution == "shape":
+            if self.workload.stop == "eos":
+                raise SettingError(
+                    ("workload", "stop"), "read 'eos', but a shape run picks no tokens; accepted: length"
+                )
+            if self.workload.prompt_window is not None:
+                raise SettingError(
+                    ("workload", "prompt_window"), "only exact runs read a window, but execution is 'shape'"
+                )
+        labels = [system.label for system in self.systems]
+        for i, label in enumerate(labels):
+            if label in labels[:i]:
+                raise SettingError(
+                    ("systems", i), f"{label!r} is there twice; each system needs its own name"
+                )
+        return self
+
+    def resolved(self) -> Scenario:
+        """Return the scenario with every default that has a value written out, the network's too."""
+        workload = self.workload
+        if (
+            self.execution == "exact"
+            and workload.prompt_tokens is not None
+            and workload.prompt_window is None
+        ):
+            workload = workload.model_copy(update={"prompt_window": "prose-0"})
+        return self.model_copy(update={"network": self.network.resolved(), "workload": workload})
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of scenario files, for editors that check TOML while it is written."""
+    schema = Scenario.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "comet-sim scenario",
+    }

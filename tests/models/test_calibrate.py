@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comet_sim.errors import InputError
+from comet_sim.models.calibrate import GOOD_HIGH, GOOD_LOW, calibrate, choose_exponent
+from comet_sim.models.demo import demo_folder, heldout, load_demo
+from comet_sim.models.plain_opt import PlainOPT
+
+
+def _inverse_square_root(x: Any) -> Any:
+    """CrypTen's approximation in floating point: initial value by its exponential, then 3 Newton steps."""
+    y = (1 - (x / 2 + 0.2) / 256) ** 256 * 2.2 + 0.2 - x / 1024
+    for _ in range(3):
+        y = y * (3 - x * y * y) / 2
+    return y
+
+
+def test_good_range_is_where_the_approximation_is_good() -> None:
+    inside = np.geomspace(GOOD_LOW, GOOD_HIGH, 4000)
+    assert np.abs(_inverse_square_root(inside) * np.sqrt(inside) - 1).max() < 0.006
+    outside = np.array([GOOD_LOW / 2, GOOD_HIGH * 1.3])
+    assert (np.abs(_inverse_square_root(outside) * np.sqrt(outside) - 1) > 0.006).all()
+
+
+def test_known_choices() -> None:
+    assert choose_exponent(0.0025, 0.048) == 4  # opt-demo's first norm: garbage tokens without it
+    assert choose_exponent(1.0, 62.0) == 0
+    assert choose_exponent(1e4, 2e4) < 0
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1.0, 90.0))
+def test_no_other_power_of_two_leaves_more_margin(low: float, spread: float) -> None:
+    high = low * spread
+
+    def margin(e: int) -> float:
+        return min(4.0**e * low / GOOD_LOW, GOOD_HIGH / (4.0**e * high))
+
+    e = choose_exponent(low, high)
+    assert e == 0 or margin(e) >= max(margin(e - 1), margin(e + 1)) * (1 - 1e-9)
+    assert e != 0 or margin(0) >= 2 or margin(0) >= max(margin(-1), margin(1)) * (1 - 1e-9)
+
+
+def test_shipped_scales_hold_on_the_heldout_windows() -> None:
+    """The scales are public and fixed: no held-out token may leave the range they were chosen for."""
+    demo, windows = load_demo(), heldout()
+    plain = PlainOPT(demo.config, demo.weights)
+    met = calibrate(plain, np.concatenate((windows.prose[:32], windows.code[:32]))).variances
+    assert set(demo.metadata.norm_scales) == set(met)
+    for norm, (low, high) in met.items():
+        scale = 4.0 ** demo.metadata.norm_scales[norm]
+        assert low * scale > GOOD_LOW, norm
+        assert high * scale < GOOD_HIGH, norm
+
+
+def test_ranges_too_wide_for_any_scale_are_reported() -> None:
+    demo = load_demo()
+    weights = dict(demo.weights)
+    embed = weights["embed"].copy()
+    embed[10] *= 1e3
+    weights["embed"] = embed
+    result = calibrate(PlainOPT(demo.config, weights), [[9, 10, 11]])
+    assert "layer0/attention/norm" in result.outside
+
+
+def test_nothing_to_calibrate_on() -> None:
+    demo = load_demo()
+    plain = PlainOPT(demo.config, demo.weights)
+    with pytest.raises(InputError, match="no token windows"):
+        calibrate(plain, [])
+    flat = PlainOPT(demo.config, {name: np.zeros_like(w) for name, w in demo.weights.items()})
+    with pytest.raises(InputError, match="variance 0"):
+        calibrate(flat, [[1, 2]])
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
+    monkeypatch.delitem(sys.modules, "comet_sim.models.calibrate")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("comet_sim.models.calibrate", run_name="__main__")
+    return int(ended.value.code or 0)
+
+
+def test_command_reproduces_the_shipped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(demo_folder(), tmp_path / "opt-demo"))
+    shipped = json.loads((folder / "comet_sim.json").read_text())
+    (folder / "comet_sim.json").write_text(json.dumps({"head_thresholds": shipped["head_thresholds"]}))
+    assert _run(monkeypatch, str(folder)) == 0
+    written = json.loads((folder / "comet_sim.json").read_text())
+    assert written.items() <= shipped.items()
+    assert "scale 2^4" in capsys.readouterr().out
+    text = tmp_path / "text.txt"
+    text.write_text("In the beginning was the word. " * 100)
+    assert _run(monkeypatch, str(folder), "--text", str(text)) == 0
+
+
+def test_command_reports_bad_input(
+    saved_opt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(monkeypatch, str(saved_opt)) == 2
+    assert "no tokenizer.json" in capsys.readouterr().err
