@@ -106,11 +106,25 @@ def _build(table: dict[str, Any], overrides: Mapping[str, Any], origin: _Origin)
         scenario = Scenario.model_validate(table)
         prepare(scenario)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
+        problems = _primary(error)
         raise InputError("\n".join(_explain(error.title, problem, origin) for problem in problems)) from None
     except SettingError as error:
         raise InputError(f"{origin.where(error.key)}: {key_path(error.key)}: {error}") from None
     return scenario
+
+
+def _primary(error: ValidationError) -> list[Any]:
+    """Return the problems themselves: a list whose entries are wrong is not also too short."""
+    found = error.errors(include_url=False)
+    keys = [problem["loc"] for problem in found]
+    return [
+        problem
+        for problem in found
+        if problem["type"] != "too_short"
+        or not any(
+            len(key) > len(problem["loc"]) and key[: len(problem["loc"])] == problem["loc"] for key in keys
+        )
+    ]
 
 
 def _explain(title: str, problem: Any, origin: _Origin) -> str:

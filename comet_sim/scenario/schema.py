@@ -61,13 +61,14 @@ class WorkloadSpec(_Table):
         ),
     ] = None
     prompt_ids: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...] | None,
+        tuple[Annotated[int, Field(ge=0, strict=True)], ...] | None,
         Field(min_length=1, description="The prompt as token ids."),
     ] = None
     prompt_tokens: Annotated[
         int | None,
         Field(
             ge=1,
+            strict=True,
             description="Length of the prompt. In exact runs its tokens are the first of a held-out window "
             "(`prompt_window`); shape runs need no more than the length.",
         ),
@@ -82,7 +83,11 @@ class WorkloadSpec(_Table):
     ] = None
     output_tokens: Annotated[
         int,
-        Field(ge=1, description="Tokens to generate: one by the prompt pass, each other by a decode step."),
+        Field(
+            ge=1,
+            strict=True,
+            description="Tokens to generate: one by the prompt pass, each other by a decode step.",
+        ),
     ] = 16
     batch: Annotated[Literal[1], Field(description="Prompts served together; one at a time so far.")] = 1
     stop: Annotated[
@@ -129,6 +134,10 @@ class NetworkChoice(LinkSpec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        try:
+            load_profile(self.profile)
+        except InputError as error:
+            raise SettingError(("profile",), str(error)) from None
         try:
             self.spec()
         except InputError as error:
@@ -192,7 +201,13 @@ class ProtocolSpec(_Table):
         Field(description="Who learns the logits and picks the tokens; the reference opens to servers."),
     ] = "user"
     fraction_bits: Annotated[
-        int, Field(ge=8, le=24, description="Fraction bits of the fixed-point numbers in the 64-bit ring.")
+        int,
+        Field(
+            ge=8,
+            le=24,
+            strict=True,
+            description="Fraction bits of the fixed-point numbers in the 64-bit ring.",
+        ),
     ] = 16
     dealer: Annotated[
         Literal["offline"],
@@ -285,7 +300,8 @@ class Scenario(_Table):
         ),
     ] = "exact"
     seed: Annotated[
-        int, Field(ge=0, lt=2**63, description="Seed of all randomness: shares, dealt correlations.")
+        int,
+        Field(ge=0, lt=2**63, strict=True, description="Seed of all randomness: shares, dealt correlations."),
     ] = 0
     workload: WorkloadSpec
     network: NetworkChoice = NetworkChoice()

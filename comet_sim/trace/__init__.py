@@ -9,21 +9,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from comet_sim.trace.filters import Filter
+    from comet_sim.trace.critical import CriticalPath, critical_path
+    from comet_sim.trace.export import round_table
+    from comet_sim.trace.filters import Filter, PathPattern, collapse
+    from comet_sim.trace.query import by_link, by_op, dealer_requests, phase_rounds, reveal_ledger, rounds
     from comet_sim.trace.recorder import Recorder
     from comet_sim.trace.store import Trace
 
-__all__ = ["Filter", "Recorder", "Trace"]
+__all__ = [
+    "CriticalPath",
+    "Filter",
+    "PathPattern",
+    "Recorder",
+    "Trace",
+    "by_link",
+    "by_op",
+    "collapse",
+    "critical_path",
+    "dealer_requests",
+    "phase_rounds",
+    "reveal_ledger",
+    "round_table",
+    "rounds",
+]
 
 _HOMES = {
-    "Filter": "filters",
-    "Recorder": "recorder",
-    "Trace": "store",
+    "critical": ("CriticalPath", "critical_path"),
+    "export": ("round_table",),
+    "filters": ("Filter", "PathPattern", "collapse"),
+    "query": ("by_link", "by_op", "dealer_requests", "phase_rounds", "reveal_ledger", "rounds"),
+    "recorder": ("Recorder",),
+    "store": ("Trace",),
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

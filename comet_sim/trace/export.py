@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from comet_sim.trace.columns import codes, group, ints, relabel, sums
+from comet_sim.trace.columns import Ints, codes, group, ints, relabel, sums
 from comet_sim.trace.filters import Filter
 from comet_sim.trace.schema import PHASES
 from comet_sim.trace.store import Trace
@@ -14,11 +14,11 @@ __all__ = ["round_table"]
 
 
 def round_table(trace: Trace, filters: Filter | None = None) -> pa.Table:
-    """Return one row for the messages of a pair of parties with the same phase, path and depth, as they start.
+    """Return one row for the messages of a pair of parties with the same phase, path and depth.
 
     Columns: phase, depth, path, left, right (the pair, in the order of their names), messages,
     bytes_to_right, bytes_to_left (payload), wire (both ways), start (first created), end (last delivered)
-    and duration, ns.
+    and duration, ns. Rows are in the order of their start.
     """
     messages = (trace.select(filters) if filters else trace).messages
     numbers, texts = codes(messages, "phase")
@@ -57,5 +57,5 @@ def round_table(trace: Trace, filters: Filter | None = None) -> pa.Table:
     return pa.table(columns).take(pa.array(order))
 
 
-def _text(numbers: np.typing.NDArray[np.int64], texts: list[str]) -> pa.DictionaryArray:
+def _text(numbers: Ints, texts: list[str]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(numbers.astype(np.int32)), pa.array(texts, pa.string()))

@@ -60,7 +60,7 @@ class PathPattern:
 
 
 def collapse(path: str, depth: int | None = None) -> str:
-    """Return the first `depth` components of `path` (all when None), writing `token3` as `token*`, also layers.
+    """Return the first `depth` components of `path` (all when None), with `token3` as `token*`, `layer3` too.
 
     The result is itself a pattern for the paths it stands for.
     """

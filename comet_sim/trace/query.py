@@ -1,4 +1,4 @@
-"""Summaries of a trace: traffic by link and by op, rounds, what was revealed, what the dealer was asked for."""
+"""Summaries of a trace: traffic by link and op, rounds, the reveal ledger, what the dealer was asked for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RevealTotal(NamedTuple):
     what: str
     why: str
     audience: str
-    count: int
+    reveals: int
     elements: int
 
 
@@ -99,12 +99,19 @@ def by_op(trace: Trace, depth: int | None = None) -> list[OpTotal]:
     path, texts = codes(messages, "path")
     op, ops = relabel(path, [collapse(text, depth) for text in texts])
     first, inverse = group(phase, op)
-    totals = _totals(inverse, len(first), ints(messages, "payload"), ints(messages, "wire"))
-    occurrence, _ = relabel(path, [_head(text, depth) for text in texts])
-    counted = _rounds_by_group(trace, inverse, len(first), phase, occurrence)
+    place, _ = relabel(path, [_head(text, depth) for text in texts])
+    counted = _rounds_by_group(trace, inverse, len(first), phase, place)
+    totals = [
+        (*total, each)
+        for total, each in zip(
+            _totals(inverse, len(first), ints(messages, "payload"), ints(messages, "wire")),
+            counted,
+            strict=True,
+        )
+    ]
     lines = [
-        (phase[row], row, OpTotal(phases[phase[row]], ops[op[row]], *total, counted[i]))
-        for i, (row, total) in enumerate(zip(first.tolist(), totals, strict=True))
+        (int(phase[row]), row, OpTotal(phases[phase[row]], ops[op[row]], *total))
+        for row, total in zip(first.tolist(), totals, strict=True)
     ]
     return [line for _, _, line in sorted(lines, key=lambda each: each[:2])]
 
@@ -174,7 +181,8 @@ def _rounds_by_group(trace: Trace, groups: Ints, count: int, phase: Ints, place:
     kept = groups[between]
     depth = ints(trace.messages, "depth")[between]
     first, _ = group(kept, phase[between], place[between], depth)
-    return sums(kept[first], count).tolist()
+    counted: list[int] = sums(kept[first], count).tolist()
+    return counted
 
 
 def _phase(trace: Trace, table: str) -> tuple[Ints, list[str]]:

@@ -206,9 +206,12 @@ def _read_footer(path: Path, table: Table) -> _Footer:
         raise InputError(f"{path}: not a complete Parquet file ({error})") from error
     if stored is None:
         raise InputError(f"{path}: a Parquet file, but not a trace of comet-sim")
-    footer: dict[str, Any] = json.loads(stored)
+    footer = _parse(stored)
     if footer.get("schema") != SCHEMA_VERSION:
         raise InputError(f"{path}: trace schema {footer.get('schema')}; this version reads {SCHEMA_VERSION}")
+    missing = sorted({"table", "rows", "digest", "version", "run"} - footer.keys())
+    if missing:
+        raise InputError(f"{path}: the trace's footer lacks {', '.join(missing)}")
     if footer["table"] != table.name or not schema.remove_metadata().equals(arrow_schema(table)):
         raise InputError(
             f"{path}: holds the table {footer['table']!r} with other columns than {table.name!r} has"
@@ -216,3 +219,12 @@ def _read_footer(path: Path, table: Table) -> _Footer:
     if footer["rows"] != rows:
         raise InputError(f"{path}: {rows} rows, but {footer['rows']} were recorded")
     return _Footer(footer["version"], rows, footer["digest"], footer["run"])
+
+
+def _parse(stored: bytes) -> dict[str, Any]:
+    """Return the footer's JSON object; an empty one when it is something else, which no schema accepts."""
+    try:
+        footer = json.loads(stored)
+    except ValueError:
+        return {}
+    return footer if isinstance(footer, dict) else {}

@@ -200,3 +200,24 @@ async def test_many_cancelled_timeouts_do_not_fill_the_queue():
             await sleep_ns(1)
     assert len(loop.env._queue) < 200
     assert now_ns() == 1000
+
+
+async def test_a_dropped_async_generator_is_not_closed_twice():
+    reports = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reports.append(context["message"]))
+
+    async def numbers():
+        try:
+            yield 1
+        finally:
+            await sleep_ns(5)
+
+    generator = numbers()
+    await anext(generator)
+    del generator
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await loop.shutdown_asyncgens()
+    await sleep_ns(10)
+    assert reports == []

@@ -269,3 +269,41 @@ def test_keyboard_interrupt_in_a_task_leaves_at_once():
         warnings.simplefilter("error")
         with pytest.raises(KeyboardInterrupt):
             run(main())
+
+
+def test_stop_ends_a_program_that_is_always_ready():
+    # Draining until nothing is ready would never look at the stop.
+    loop = VirtualLoop()
+
+    def again():
+        loop.call_soon(again)
+
+    again()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+
+
+def test_the_thread_is_given_back_as_it_was():
+    before = (
+        sys.get_asyncgen_hooks(),
+        sys.get_coroutine_origin_tracking_depth(),
+        asyncio._get_running_loop(),
+    )
+    with asyncio.Runner(loop_factory=VirtualLoop, debug=True) as runner:
+        runner.run(three())
+    after = (sys.get_asyncgen_hooks(), sys.get_coroutine_origin_tracking_depth(), asyncio._get_running_loop())
+    assert after == before
+
+
+def test_a_float_time_that_is_past_is_due_now():
+    # `asyncio.timeout_at` and a float clock a nanosecond late must not fail.
+    async def main():
+        await sleep_ns(10)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout_at(5e-9):
+                await asyncio.Event().wait()
+        asyncio.get_running_loop().call_at(-1.0, print)
+        return now_ns()
+
+    assert run(main()) == 10

@@ -1,0 +1,167 @@
+"""The commands and their options; what they do is imported when they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from comet_sim.cli.handler import HandledGroup
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    cls=HandledGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 ok, 1 a comparison failed, 2 usage or scenario error, 3 deadlock, "
+    "4 ended by a simulated fault, 130 interrupted.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, with its schema version.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Replace a setting, such as network.rate=1Gbit. Repeatable."
+    ),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"comet-sim {version('comet-sim')}")
+        except PackageNotFoundError:
+            print("comet-sim (source tree)")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Simulate private inference of language models under two-party secure computation."""
+
+
+@app.command()
+def run(
+    file: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one, such as demo.")],
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system", metavar="NAME", help="Run only this one of the scenario's systems. Repeatable."
+        ),
+    ] = None,
+    overrides: Set = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders are made.")] = Path(
+        "runs"
+    ),
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Compare the text with plain transformers, greedy; exit 1 if it differs."
+        ),
+    ] = False,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a scenario: text, time, traffic by party and phase, what was revealed; keep it in a run folder."""
+    from comet_sim.cli.run import run_scenario
+
+    run_scenario(file, system or [], overrides or [], out, check=check, as_json=as_json, quiet=quiet)
+
+
+@app.command()
+def trace(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or one system's folder in it.")
+    ],
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="NAME", help="Which system of the run.")
+    ] = None,
+    rounds: Annotated[bool, typer.Option("--rounds", help="One row an exchange, in order of time.")] = False,
+    top: Annotated[bool, typer.Option("--top", help="Operations by bytes.")] = False,
+    links: Annotated[bool, typer.Option("--links", help="Messages and bytes by phase and link.")] = False,
+    reveals: Annotated[
+        bool, typer.Option("--reveals", help="What was opened, and the dealer's part.")
+    ] = False,
+    critical: Annotated[
+        bool, typer.Option("--critical-path", help="Where the time of a phase went (online by default).")
+    ] = False,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            "--op", metavar="GLOB", help="Keep op paths below this pattern, such as token0/*/ffn or **/relu."
+        ),
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="A->B", help="Keep messages of one direction of a link.")
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option("--phase", metavar="NAME", help="Keep set-up, offline or online.")
+    ] = None,
+    token: Annotated[
+        int | None, typer.Option("--token", min=0, help="Keep one output token, from 0.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option("--layer", min=0, help="Keep one layer, from 0.")] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", min=1, help="Components of an op path to tell apart.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows of a table.")] = 40,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Recompute the digest from the records first.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Look into a run's trace: links, operations and reveals, or the views chosen below."""
+    from comet_sim.cli.trace import Views, find_trace, make_filter, show_trace
+
+    views = Views(rounds, top, links, critical, reveals, depth, limit)
+    filters = make_filter(op, link, phase, token, layer)
+    show_trace(find_trace(folder, system), filters, views, verify=verify, as_json=as_json)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """List the models a scenario may name."""
+    from comet_sim.cli.catalogue import show_models
+
+    show_models(as_json)
+
+
+@app.command()
+def networks(as_json: Json = False) -> None:
+    """List the network profiles a scenario may name."""
+    from comet_sim.cli.catalogue import show_networks
+
+    show_networks(as_json)
+
+
+@app.command()
+def schema(
+    write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write it to a file.")] = None,
+) -> None:
+    """Print the JSON Schema of scenario files, for editors."""
+    from comet_sim.cli.catalogue import show_schema
+
+    show_schema(write)
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")] = Path(
+        "scenario.toml"
+    ),
+) -> None:
+    """Write a first scenario, with every setting explained."""
+    from comet_sim.cli.catalogue import write_first_scenario
+
+    write_first_scenario(file)

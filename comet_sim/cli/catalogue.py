@@ -1,0 +1,134 @@
+"""`comet-sim models`, `networks`, `schema` and `init`: what a scenario may say, and a first one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from comet_sim.cli.output import console, plain, print_json, table
+from comet_sim.errors import InputError
+from comet_sim.units import format_count
+
+__all__ = ["show_models", "show_networks", "show_schema", "write_first_scenario"]
+
+_JSON_SCHEMA = 1
+
+
+def show_models(as_json: bool) -> None:
+    """Print every model a scenario may name."""
+    from comet_sim.models.catalogue import list_models
+
+    rows = [
+        {
+            "name": model.name,
+            "weights": model.folder is not None,
+            "architecture": model.config.architecture,
+            "layers": model.config.layers,
+            "hidden": model.config.hidden,
+            "heads": model.config.heads,
+            "ffn": model.config.ffn,
+            "vocab": model.config.vocab,
+            "positions": model.config.max_positions,
+            "parameters": model.config.parameters,
+        }
+        for model in list_models()
+    ]
+    if as_json:
+        print_json({"schema": _JSON_SCHEMA, "models": rows})
+        return
+    columns = ("name", "runs", "layers", "hidden", "heads", "FFN", "vocabulary", "positions", "parameters")
+    shown = table("Models", *columns, right=columns[2:])
+    keys = ("layers", "hidden", "heads", "ffn", "vocab", "positions")
+    for row in rows:
+        runs = "exact, shape" if row["weights"] else "shape"
+        shown.add_row(row["name"], runs, *(f"{row[key]:,}" for key in keys), format_count(row["parameters"]))
+    out = console()
+    out.print(shown)
+    out.print(
+        "\nA folder with a transformers checkpoint (OPT with ReLU) runs too: write its path as the model."
+    )
+
+
+def show_networks(as_json: bool) -> None:
+    """Print every network profile, with the links of the servers, the user and the dealer."""
+    from comet_sim.network.profiles import list_profiles, load_profile
+
+    profiles = {name: load_profile(name) for name in list_profiles()}
+    if as_json:
+        rows = [{"name": name, **spec.model_dump(exclude_none=True)} for name, spec in profiles.items()]
+        print_json({"schema": _JSON_SCHEMA, "networks": rows})
+        return
+    shown = table("Network profiles (rate, latency)", "name", "title", "between servers", "user", "dealer")
+    for name, spec in profiles.items():
+        links = (spec.defaults, spec.user.over(spec.defaults), spec.dealer.over(spec.defaults))
+        shown.add_row(name, plain(spec.title), *map(_link, links))
+    console().print(shown)
+
+
+def _link(link: Any) -> str:
+    latency = f"rtt {link.rtt}" if link.rtt is not None else f"one way {link.delay}"
+    return f"{link.rate}, {latency}"
+
+
+def show_schema(write: Path | None) -> None:
+    """Print the JSON Schema of scenarios, or write it to a file."""
+    from comet_sim.scenario import json_schema
+
+    text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+    if write is None:
+        sys.stdout.write(text)
+        return
+    try:
+        write.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"schema file {write} cannot be written: {error.strerror or error}") from None
+    print(f"wrote {write}", file=sys.stderr)
+
+
+def write_first_scenario(file: Path) -> None:
+    """Write a commented scenario to a new file."""
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(_FIRST)
+    except FileExistsError:
+        raise InputError(f"{file} is there already; choose another name") from None
+    except OSError as error:
+        raise InputError(f"{file} cannot be written: {error.strerror or error}") from None
+    print(f"wrote {file}; run it with: comet-sim run {file}", file=sys.stderr)
+
+
+_FIRST = """\
+title = "My first scenario"
+model = "opt-demo"                # `comet-sim models` lists the names; or a folder with a transformers checkpoint
+execution = "exact"               # exact: real shares, text comes out; shape: the same traffic without values
+seed = 1                          # of all randomness; equal scenarios give equal results
+
+[workload]
+prompt = "In the beginning"       # or prompt_tokens = 16, or prompt_ids = [369, 269, 641]
+output_tokens = 8
+stop = "length"                   # or eos: also stop at the end-of-sequence token
+
+[network]
+profile = "lan-5g"                # `comet-sim networks` lists the names; or a path ending in .toml
+# rate = "1Gbit"                  # refines the links between the servers
+# rtt = "10ms"
+# [network.user]                  # the user's links; also network.dealer, network.owner
+# rtt = "30ms"
+# [network.links."server0->server1"]
+# rate = "100Mbit"
+
+[compute]
+device = "cpu"                    # how long local work takes: cpu, a100, or none (no time at all)
+
+[protocol]
+qkv = "fused"                     # fused | parallel | sequence
+final_norm = "last"               # last | all rows
+reveal = "user"                   # who learns the logits: user | servers
+fraction_bits = 16                # of the fixed-point numbers, 8 to 24
+
+[[systems]]                       # a run each; add more tables to run several
+name = "dense"
+suite = "crypten"                 # crypten | crypten-accurate (longer approximations)
+"""

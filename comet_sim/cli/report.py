@@ -1,0 +1,162 @@
+"""The summary of a run on the screen; every figure says what it counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from comet_sim.cli.check import Comparison
+from comet_sim.cli.output import bar, plain, table
+from comet_sim.units import format_count, format_duration, format_size
+
+__all__ = ["show_comparison", "show_summary"]
+
+_SENDERS = ("server0", "server1", "dealer", "user", "owner")
+_PARTS = {
+    "compute": "compute",
+    "device_queue": "waiting for a device",
+    "queued": "waiting for a link",
+    "host": "network stack",
+    "stall": "transport window",
+    "serialise": "link rate",
+    "propagate": "link delay",
+    "gap": "unexplained",
+}
+
+
+def show_summary(out: Console, summary: dict[str, Any], folder: Path) -> None:
+    """Print what a run's summary says, and where the run is kept."""
+    out.print(_heading(summary))
+    out.print(_conversation(summary))
+    out.print(_latency(summary))
+    for shown in (_phases(summary), _where(summary, out), _parts(summary, out), _reveals(summary)):
+        if shown is not None:
+            out.print()
+            out.print(shown)
+    out.print()
+    out.print(_facts(summary, folder))
+
+
+def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
+    """Print whether a run's text is that of the plain model, and where it first differs."""
+    if comparison.equal:
+        out.print(
+            Text(f"check {label}: equal, all {len(comparison.plain)} tokens, to plain transformers", "green")
+        )
+        return
+    at = comparison.first_difference
+    out.print(Text(f"check {label}: output token {at} (from 0) differs from plain transformers", "bold red"))
+    out.print(plain(f"  private {list(comparison.private)}"))
+    out.print(plain(f"  plain   {list(comparison.plain)} {comparison.plain_text!r}"))
+
+
+def _heading(summary: dict[str, Any]) -> Text:
+    line = Text(summary["title"] or summary["model"], style="bold")
+    facts = (summary["model"], summary["execution"], summary["system"], f"suite {summary['suite']}")
+    return line.append(f"\n{', '.join(facts)}, seed {summary['seed']}", style="not bold dim")
+
+
+def _conversation(summary: dict[str, Any]) -> Panel | Text:
+    counts = f"{summary['prompt_tokens']} tokens in, {summary['output_tokens']} tokens out"
+    if not summary["token_ids"]:
+        return Text(f"{counts}; shapes only, so there is no text")
+    prompt = summary["prompt"]
+    said = Text(prompt if isinstance(prompt, str) else f"token ids {prompt}", style="dim")
+    text = summary["text"]
+    said.append(text if text is not None else f"\n{summary['token_ids']}", style="not dim bold green")
+    return Panel(said, title=plain(counts), title_align="left", expand=False)
+
+
+def _latency(summary: dict[str, Any]) -> Table:
+    shown = table("", "", "", "")
+    shown.show_header = False
+    shown.add_row(
+        "time to first token",
+        format_duration(summary["first_token_ns"]),
+        "online: virtual time from the request",
+    )
+    if summary.get("token_ns"):
+        spread = f"{format_duration(summary['token_ns_min'])} to {format_duration(summary['token_ns_max'])}"
+        shown.add_row(
+            "time a token", format_duration(summary["token_ns"]), f"mean of the later tokens, {spread}"
+        )
+    return shown
+
+
+def _phases(summary: dict[str, Any]) -> Table:
+    sent = tuple(f"{party}" for party in _SENDERS)
+    columns = ("phase", "time", "rounds", "messages", *sent)
+    shown = table("Phases (payload bytes each party sent, all links)", *columns, right=columns[1:])
+    for name, phase in summary["phases"].items():
+        sizes = [format_size(phase["bytes"].get(party, 0)) for party in _SENDERS]
+        counts = (format_duration(phase["time_ns"]), f"{phase['rounds']:,}", f"{phase['messages']:,}")
+        shown.add_row(name, *counts, *sizes)
+    return shown
+
+
+def _where(summary: dict[str, Any], out: Console) -> Table | None:
+    if not summary["where"]:
+        return None
+    shown = table(
+        "Where the online time went (critical path by operation; bytes and rounds of the servers' online phase)",
+        "operation", "", "share", "time", "rounds", "bytes",
+        right=("share", "time", "rounds", "bytes"),
+    )  # fmt: skip
+    for row in summary["where"]:
+        shown.add_row(
+            plain(row["op"]),
+            bar(row["share"], out),
+            f"{100 * row['share']:.1f}%",
+            format_duration(row["time_ns"]),
+            f"{row['rounds']:,}",
+            format_size(row["bytes"]),
+        )
+    return shown
+
+
+def _parts(summary: dict[str, Any], out: Console) -> Table | None:
+    total = sum(summary["parts"].values())
+    if not total:
+        return None
+    shown = table("The same time by cause", "cause", "", "share", "time", right=("share", "time"))
+    for name, time in sorted(summary["parts"].items(), key=lambda item: -item[1]):
+        if time:
+            share = time / total
+            shown.add_row(
+                _PARTS.get(name, name), bar(share, out), f"{100 * share:.1f}%", format_duration(time)
+            )
+    return shown
+
+
+def _reveals(summary: dict[str, Any]) -> Table | None:
+    if not summary["reveals"]:
+        return None
+    shown = table("What was revealed", "what", "to", "times", "elements", "why", right=("times", "elements"))
+    for row in summary["reveals"]:
+        numbers = (f"{row['count']:,}", format_count(row["elements"]))
+        shown.add_row(plain(row["what"]), plain(row["audience"]), *numbers, plain(row["why"]))
+    return shown
+
+
+def _facts(summary: dict[str, Any], folder: Path) -> Table:
+    shown = table("", "", "")
+    shown.show_header = False
+    dealt = summary["dealer"]
+    shown.add_row(
+        "dealer",
+        f"{dealt['requests']:,} pieces of correlated randomness, "
+        f"{format_count(dealt['correction_elements'])} correction elements sent to server1, 8 bytes each",
+    )
+    wraps = summary["truncation"]
+    if wraps is not None:
+        shown.add_row(
+            "truncation", f"{wraps['wraps']:,} wraps in {format_count(wraps['elements'])} truncated elements"
+        )
+    shown.add_row("trace digest", summary["digest"])
+    shown.add_row("run folder", plain(folder))
+    return shown
