@@ -53,7 +53,7 @@ class Mailbox:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self._arrived: dict[Any, Envelope] = {}
-        self._waiting: dict[Any, Wake[Envelope]] = {}
+        self._waiting: dict[Any, Wake] = {}
 
     def deliver(self, envelope: Envelope) -> None:
         """Wake the task that waits for this message, or keep it until one asks."""
@@ -69,7 +69,7 @@ class Mailbox:
         """Return the message if it is already there."""
         return self._arrived.pop(key, None)
 
-    def wait(self, key: Any, waiting_for: object) -> Wake[Envelope]:
+    def wait(self, key: Any, waiting_for: object) -> Wake:
         """Return an awaitable of a message that is not there yet; `waiting_for` names it in a deadlock report."""
         wake = self._waiting[key] = Wake(self._loop, waiting_for)
         return wake

@@ -1,4 +1,4 @@
-"""The command line. Importing it costs typer and rich only; everything else is imported by the command that needs it."""
+"""The command line; importing it costs typer and rich, the rest is imported by the command that needs it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from comet_sim.cli.output import console, plain, print_json, table
+from comet_sim.cli.output import console, plain, print_json, show, table
 from comet_sim.errors import InputError
 from comet_sim.units import format_count
 
@@ -20,7 +20,7 @@ def show_models(as_json: bool) -> None:
     """Print every model a scenario may name."""
     from comet_sim.models.catalogue import list_models
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": model.name,
             "weights": model.folder is not None,
@@ -45,7 +45,7 @@ def show_models(as_json: bool) -> None:
         runs = "exact, shape" if row["weights"] else "shape"
         shown.add_row(row["name"], runs, *(f"{row[key]:,}" for key in keys), format_count(row["parameters"]))
     out = console()
-    out.print(shown)
+    show(out, shown)
     out.print(
         "\nA folder with a transformers checkpoint (OPT with ReLU) runs too: write its path as the model."
     )
@@ -64,7 +64,7 @@ def show_networks(as_json: bool) -> None:
     for name, spec in profiles.items():
         links = (spec.defaults, spec.user.over(spec.defaults), spec.dealer.over(spec.defaults))
         shown.add_row(name, plain(spec.title), *map(_link, links))
-    console().print(shown)
+    show(console(), shown)
 
 
 def _link(link: Any) -> str:
@@ -101,7 +101,7 @@ def write_first_scenario(file: Path) -> None:
 
 _FIRST = """\
 title = "My first scenario"
-model = "opt-demo"                # `comet-sim models` lists the names; or a folder with a transformers checkpoint
+model = "opt-demo"                # a name `comet-sim models` lists, or a folder with a checkpoint
 execution = "exact"               # exact: real shares, text comes out; shape: the same traffic without values
 seed = 1                          # of all randomness; equal scenarios give equal results
 

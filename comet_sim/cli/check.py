@@ -1,4 +1,4 @@
-"""`run --check`: the text of an exact run beside what plain transformers generates from the same checkpoint."""
+"""`run --check`: the text of an exact run beside what plain transformers generates from its checkpoint."""
 
 from __future__ import annotations
 
@@ -60,17 +60,18 @@ def plain_generate(prepared: Prepared, scenario: Scenario) -> tuple[int, ...]:
     try:
         import torch
         from transformers import AutoModelForCausalLM
-        from transformers.utils import logging
+        from transformers.utils import logging as hf_logging
     except ImportError as error:
         raise InputError(
             f'--check needs {error.name}, which is not installed: pip install "comet-sim[models]"'
         ) from None
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet: Any = hf_logging
+    quiet.set_verbosity_error()
+    quiet.disable_progress_bar()
     ids = prepared.prompt.ids
     assert ids is not None, "exact runs always have token ids"
-    model = AutoModelForCausalLM.from_pretrained(
-        prepared.model.folder, dtype=torch.float32, local_files_only=True
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        str(prepared.model.folder), dtype=torch.float32, local_files_only=True
     )
     model.eval()
     if scenario.workload.stop == "length":

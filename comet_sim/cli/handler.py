@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 
 from comet_sim.errors import CometSimError
 
-__all__ = ["HandledGroup", "Interrupted"]
+__all__ = ["HandledGroup", "RunInterruptedError"]
 
 _INTERRUPTED = 130
 
 
-class Interrupted(CometSimError):
+class RunInterruptedError(CometSimError):
     """The user stopped a command; the message says what was kept."""
 
     exit_code = _INTERRUPTED

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["bar", "console", "plain", "print_json", "table"]
+__all__ = ["bar", "console", "plain", "print_json", "show", "table"]
 
 _WIDTH = 120
 _BAR = 24
@@ -33,13 +33,19 @@ def plain(value: object) -> Text:
 
 
 def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """Return an empty table; the columns named in `right` are numbers."""
-    made = Table(
-        title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False
-    )
+    """Return an empty table; the columns named in `right` are numbers, and without names there is no header."""
+    made = Table(title=title, show_header=any(columns), header_style="bold", box=None, pad_edge=False)
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made
+
+
+def show(out: Console, made: Table) -> None:
+    """Print a table below its title, which may be wider than the table."""
+    if made.title:
+        out.print(Text(str(made.title), style="bold"))
+        made.title = None
+    out.print(made)
 
 
 def bar(share: float, out: Console) -> Text:

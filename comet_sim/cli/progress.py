@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from comet_sim.units import format_duration
 
 __all__ = ["Report", "reporting"]
 
-Report = Callable[[str, int, int, int], None]
-"""Takes stage, steps done, steps in all, virtual time in ns."""
+
+class Report(Protocol):
+    """What a run reports its progress to."""
+
+    def __call__(self, stage: str, done: int, total: int, virtual_ns: int) -> None:
+        """Take the stage, how many of its steps are done, and the virtual clock."""
+
 
 _EVERY_S = 5.0
 
@@ -53,13 +59,14 @@ def reporting(label: str, *, quiet: bool) -> Iterator[Report | None]:
 def _lines(label: str) -> Report:
     """Return a report that writes a line as a stage begins and ends, and every few seconds between."""
     last = 0.0
+    told: tuple[str, int] | None = None
 
     def report(stage: str, done: int, total: int, virtual_ns: int) -> None:
-        nonlocal last
+        nonlocal last, told
         now = time.monotonic()
-        if 0 < done < total and now - last < _EVERY_S:
+        if told == (stage, done) or (0 < done < total and now - last < _EVERY_S):
             return
-        last = now
+        last, told = now, (stage, done)
         line = f"{label}: {stage} {done}/{total}, virtual time {format_duration(virtual_ns)}"
         print(line, file=sys.stderr, flush=True)
 

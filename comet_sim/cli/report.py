@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from comet_sim.cli.check import Comparison
-from comet_sim.cli.output import bar, plain, table
+from comet_sim.cli.output import bar, plain, show, table
 from comet_sim.units import format_count, format_duration, format_size
 
 __all__ = ["show_comparison", "show_summary"]
@@ -33,13 +33,13 @@ def show_summary(out: Console, summary: dict[str, Any], folder: Path) -> None:
     """Print what a run's summary says, and where the run is kept."""
     out.print(_heading(summary))
     out.print(_conversation(summary))
-    out.print(_latency(summary))
+    show(out, _latency(summary))
     for shown in (_phases(summary), _where(summary, out), _parts(summary, out), _reveals(summary)):
         if shown is not None:
             out.print()
-            out.print(shown)
+            show(out, shown)
     out.print()
-    out.print(_facts(summary, folder))
+    show(out, _facts(summary, folder))
 
 
 def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
@@ -74,7 +74,6 @@ def _conversation(summary: dict[str, Any]) -> Panel | Text:
 
 def _latency(summary: dict[str, Any]) -> Table:
     shown = table("", "", "", "")
-    shown.show_header = False
     shown.add_row(
         "time to first token",
         format_duration(summary["first_token_ns"]),
@@ -103,7 +102,7 @@ def _where(summary: dict[str, Any], out: Console) -> Table | None:
     if not summary["where"]:
         return None
     shown = table(
-        "Where the online time went (critical path by operation; bytes and rounds of the servers' online phase)",
+        "Where the online time went (critical path; bytes a server sends to the other, rounds between them)",
         "operation", "", "share", "time", "rounds", "bytes",
         right=("share", "time", "rounds", "bytes"),
     )  # fmt: skip
@@ -138,14 +137,13 @@ def _reveals(summary: dict[str, Any]) -> Table | None:
         return None
     shown = table("What was revealed", "what", "to", "times", "elements", "why", right=("times", "elements"))
     for row in summary["reveals"]:
-        numbers = (f"{row['count']:,}", format_count(row["elements"]))
+        numbers = (f"{row['reveals']:,}", format_count(row["elements"]))
         shown.add_row(plain(row["what"]), plain(row["audience"]), *numbers, plain(row["why"]))
     return shown
 
 
 def _facts(summary: dict[str, Any], folder: Path) -> Table:
     shown = table("", "", "")
-    shown.show_header = False
     dealt = summary["dealer"]
     shown.add_row(
         "dealer",

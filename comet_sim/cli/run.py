@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from comet_sim.cli.check import Comparison, compare_with_plain
-from comet_sim.cli.handler import Interrupted
+from comet_sim.cli.handler import RunInterruptedError
 from comet_sim.cli.output import console, print_json
 from comet_sim.cli.progress import reporting
 from comet_sim.cli.report import show_comparison, show_summary
@@ -97,7 +97,7 @@ def _keeping(folder: RunFolder) -> Iterator[None]:
         with _terminable():
             yield
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {folder.kept()}") from None
+        raise RunInterruptedError(f"interrupted; {folder.kept()}") from None
     except Exception as error:
         error.add_note(folder.kept())
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from comet_sim.cli.output import console, plain, print_json, table
+from comet_sim.cli.output import console, plain, print_json, show, table
 from comet_sim.errors import InputError
 from comet_sim.network.explain import suggestion
 from comet_sim.trace import Filter, Trace
@@ -116,7 +116,7 @@ def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_
         return
     out = console()
     for shown in tables:
-        out.print(shown)
+        show(out, shown)
         out.print()
     out.print(f"digest {trace.digest}{', verified' if verify else ''}")
 

@@ -38,7 +38,7 @@ class Layout:
 class KVCache:
     """Shares of keys and values of all earlier tokens: per layer two tensors (heads, T, head dim)."""
 
-    __slots__ = ("length", "layers")
+    __slots__ = ("layers", "length")
 
     def __init__(self, layers: int) -> None:
         self.length = 0

@@ -9,8 +9,8 @@ from typing import Any
 
 from comet_sim.mpc.beaver import bit_and, bits_to_arithmetic, multiply
 from comet_sim.mpc.session import Session
-from comet_sim.mpc.transcript import replayable
 from comet_sim.mpc.tensor import WORD_BYTES
+from comet_sim.mpc.transcript import replayable
 
 __all__ = ["arithmetic_to_bits", "equal", "less_than_zero", "relu", "where"]
 

@@ -17,8 +17,8 @@ from comet_sim.events import DealerRequest
 from comet_sim.mpc.correlated import Kind, Layout, deal, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Bundle, Session, Stock
-from comet_sim.mpc.transcript import Transcript
 from comet_sim.mpc.tensor import WORD_BYTES, Blank, Shape, ShapeOps, ShapeTensor
+from comet_sim.mpc.transcript import Transcript
 
 __all__ = ["BUNDLE_WORDS", "DealingSession", "Desk", "bundle_tag"]
 
@@ -117,9 +117,9 @@ class DealingSession(Session):
         """Deal at each position of a transcript."""
         base, outer = self.step, self.path
         child = self.world.names.child
-        for deal in transcript.deals:
-            self.path = child(outer, deal.path) if deal.path else outer
-            self.desk.deal(self, deal.kind, deal.form, (self.id, base + deal.offset))
+        for item in transcript.deals:
+            self.path = child(outer, item.path) if item.path else outer
+            self.desk.deal(self, item.kind, item.form, (self.id, base + item.offset))
         self.step, self.path = base + transcript.steps, outer
 
     async def receive(self, peer: Party, tag: str) -> Any:

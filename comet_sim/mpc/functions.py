@@ -114,10 +114,7 @@ async def layer_norm(
     with s.scope("norm"):
         ops = s.ops
         width = x.shape[-1]
-        if exponent >= 0:
-            x = x << exponent
-        else:
-            x = s.truncate(x, -exponent)
+        x = x << exponent if exponent >= 0 else s.truncate(x, -exponent)
         centred = x - s.divide(ops.sum(x, 1), width)
         # Summed before truncation: one rounding a row instead of one an element.
         power = s.truncate(ops.sum(await square(s, centred), 1))

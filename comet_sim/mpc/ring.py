@@ -35,29 +35,32 @@ def matmul(x: Ring, y: Ring) -> Ring:
 
     Leading dimensions broadcast as in numpy. Raises InputError for other types and shapes.
     """
-    if x.dtype != _INT64 or y.dtype != _INT64:
+    left, right = x.shape, y.shape
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+        raise InputError(f"ring product of shapes {left} and {right}; want (..., m, k) and (..., k, n)")
+    if not (x.dtype == _INT64 == y.dtype):
         raise InputError(f"ring product of {x.dtype} and {y.dtype}; both operands must be int64")
-    if x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
-        raise InputError(f"ring product of shapes {x.shape} and {y.shape}; want (..., m, k) and (..., k, n)")
-    if x.ndim > 2 and y.ndim == 2:  # one right operand for the whole batch: the batch is more rows
-        rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
-        return _product(rows, y, 1).reshape(*x.shape[:-1], y.shape[-1])
-    if x.ndim == 2 and y.ndim == 2:
-        return _product(x, y, 1)
+    if len(right) == 2:
+        if x.size <= 1024 and y.size <= 4096:  # a few microseconds: nothing beats the shortest way
+            small: Ring = np.matmul(x, y)
+            return small
+        # One right operand for the whole batch: the batch is more rows.
+        rows = x.reshape(prod(left[:-1]), left[-1])
+        return _product(rows, y, 1).reshape(*left[:-1], right[-1])
     try:
-        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        batch = prod(np.broadcast_shapes(left[:-2], right[:-2]))
     except ValueError as error:
-        raise InputError(f"ring product of shapes {x.shape} and {y.shape}; leading ones differ") from error
-    return _product(x, y, prod(batch))
+        raise InputError(f"ring product of shapes {left} and {right}; leading ones differ") from error
+    return _product(x, y, batch)
 
 
 def _product(x: Ring, y: Ring, batch: int) -> Ring:
     """Multiply by whichever way is fastest for the shape; all give the same bits."""
     m, k = x.shape[-2:]
     n = y.shape[-1]
-    # Tenths of a nanosecond, measured: integers pay 6 a product term; limbs pay 2 a term, 40 to split
-    # an element, 100 to combine a result, and a fixed sum.
-    if batch * (4 * m * k * n - 40 * k * (m + n) - 100 * m * n) > 200_000:
+    # Tenths of a nanosecond, measured with one thread: integers pay 6 a product term; limbs pay 2.5 a term,
+    # 80 to split and read an element, 60 to combine a result, and a fixed sum.
+    if batch * (7 * m * k * n // 2 - 80 * k * (m + n) - 60 * m * n) > 200_000:
         return _limb_matmul(x, y)
     # matmul walks down the columns of y, good while y fits the first-level cache. einsum walks along memory
     # and may return any layout; to ask it for one would make it walk in that order.

@@ -48,8 +48,12 @@ class Tensor(Protocol):
     def __lshift__(self, other: Any, /) -> Any: ...
     def __rshift__(self, other: Any, /) -> Any: ...
     def __getitem__(self, index: Any, /) -> Any: ...
-    def reshape(self, shape: Shape, /) -> Any: ...
-    def swapaxes(self, first: int, second: int, /) -> Any: ...
+
+    def reshape(self, shape: Shape, /) -> Any:
+        """Return the same elements in another shape."""
+
+    def swapaxes(self, first: int, second: int, /) -> Any:
+        """Return the tensor with two axes exchanged."""
 
 
 @lru_cache(maxsize=4096)
@@ -137,7 +141,7 @@ def _indexed(shape: Shape, index: tuple[Any, ...]) -> Shape:
                 raise IndexError(f"index {item} is out of bounds for axis {axis} of {shape}")
             axis += 1
         else:
-            return np.broadcast_to(np.int8(0), shape)[index].shape
+            return tuple(np.broadcast_to(np.int8(0), shape)[index].shape)
     out.extend(shape[axis:])
     return tuple(out)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -161,4 +161,4 @@ def replayable(
         result: T = transcript.result
         return result
 
-    return run
+    return cast("Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]", run)

@@ -23,14 +23,21 @@ def weight_position(name: str) -> bytes:
 
 
 async def share_weights(
-    strand: Strand, servers: tuple[Party, Party], ops: Ops, weights: Mapping[str, Any], exponents: Mapping[str, int]
+    strand: Strand,
+    servers: tuple[Party, Party],
+    ops: Ops,
+    weights: Mapping[str, Any],
+    exponents: Mapping[str, int],
 ) -> None:
     """Share every weight: a 16-byte seed to server 0, the rest, 8 bytes an element, to server 1.
 
     `weights` maps names to fixed-point tensors. The norms' public exponents enter the reveal ledger.
     """
-    seed = strand.party.vault["seed"] if ops.exact else Blank(SEED_BYTES)
-    prg = Prg(seed) if ops.exact else None
+    seed: Any = Blank(SEED_BYTES)
+    prg = None
+    if ops.exact:
+        seed = strand.party.vault["seed"]
+        prg = Prg(seed)
     with strand.scope("weights"):
         strand.send(servers[0], "weights/seed", seed)
         for name, weight in weights.items():

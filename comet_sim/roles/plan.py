@@ -12,7 +12,7 @@ SERVERS = ("server0", "server1")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Public facts of one inference: lengths, dimensions of the exchange with the user, who learns the logits.
+    """Public facts of one inference: lengths, the vocabulary, who learns the logits.
 
     `reveal`: the `user` picks each token (default), or the `servers` open the logits and pick it, as the
     reference framework's decoder does. `stop_at_eos` ends the run early and tells the servers so.

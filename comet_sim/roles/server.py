@@ -21,7 +21,13 @@ __all__ = ["receive_model", "serve"]
 
 
 async def receive_model(
-    strand: Strand, index: int, owner: Party, dealer: Party, user: Party, ops: Ops, shapes: Mapping[str, Shape]
+    strand: Strand,
+    index: int,
+    owner: Party,
+    dealer: Party,
+    user: Party,
+    ops: Ops,
+    shapes: Mapping[str, Shape],
 ) -> None:
     """Fill the server's vault in the set-up phase: its share of every weight, and its seeds."""
     vault = strand.party.vault
@@ -33,7 +39,9 @@ async def receive_model(
             for name, shape in shapes.items():
                 tensor = ShapeTensor(shape)
                 strand.charge(0, 8 * tensor.size)
-                weights[name] = prg.words(weight_position(name), tensor.size).reshape(shape) if prg else tensor
+                weights[name] = (
+                    prg.words(weight_position(name), tensor.size).reshape(shape) if prg else tensor
+                )
         else:
             for name, shape in shapes.items():
                 buffer = await strand.receive(owner, weight_tag(name))

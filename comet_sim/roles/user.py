@@ -12,7 +12,16 @@ from comet_sim.mpc.prg import SEED_BYTES, Prg
 from comet_sim.mpc.tensor import Blank, Ops, ShapeTensor
 from comet_sim.roles.plan import Plan
 
-__all__ = ["INPUT_SEED", "ask", "go_tag", "input_position", "input_tag", "logits_tag", "send_seed", "token_tag"]
+__all__ = [
+    "INPUT_SEED",
+    "ask",
+    "go_tag",
+    "input_position",
+    "input_tag",
+    "logits_tag",
+    "send_seed",
+    "token_tag",
+]
 
 INPUT_SEED = "input-seed"
 
@@ -90,7 +99,14 @@ def _say(strand: Strand, servers: tuple[Party, Party], token: int, ops: Ops, *, 
 
 
 def _send_input(
-    strand: Strand, server1: Party, plan: Plan, ops: Ops, prg: Prg | None, token: int, ids: Sequence[int], rows: int
+    strand: Strand,
+    server1: Party,
+    plan: Plan,
+    ops: Ops,
+    prg: Prg | None,
+    token: int,
+    ids: Sequence[int],
+    rows: int,
 ) -> None:
     """Send server 1 the one-hot rows minus the seed's stream: 8 bytes an element."""
     share: Any = ShapeTensor((rows, plan.vocab))

@@ -115,9 +115,7 @@ def _inference(scenario: Scenario, system: SystemSpec, prepared: Prepared) -> In
     )
 
 
-def _describe(
-    scenario: Scenario, system: SystemSpec, prepared: Prepared, version: str
-) -> dict[str, Any]:
+def _describe(scenario: Scenario, system: SystemSpec, prepared: Prepared, version: str) -> dict[str, Any]:
     return {
         "title": scenario.title,
         "model": scenario.model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,8 +22,8 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Auditor, Session, Stock
 from comet_sim.mpc.suite import Suite
-from comet_sim.mpc.transcript import Transcript
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
+from comet_sim.mpc.transcript import Transcript
 from comet_sim.network import Network, Topology
 from comet_sim.roles import dealer, owner, server, user
 from comet_sim.roles.plan import SERVERS, Plan
@@ -43,7 +43,7 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Inference:
-    """All that decides one run. `weights` (floats by canonical name) and `prompt` ids are None in shape runs."""
+    """All that decides one run; a shape run has no `weights` (floats by canonical name) and no `prompt` ids."""
 
     config: ModelConfig
     plan: Plan
@@ -157,7 +157,9 @@ class _Stage:
             vault["seed"] = stream_key(run.seed, "owner", "seed")
             bits = run.plan.fraction_bits
             weights = {name: ring.encode(np.asarray(run.weights[name], np.float64), bits) for name in forms}
-        await owner.share_weights(Strand(self.parties["owner"]), self.servers, self.ops, weights, run.exponents)
+        await owner.share_weights(
+            Strand(self.parties["owner"]), self.servers, self.ops, weights, run.exponents
+        )
 
     async def _dealer_seeds(self) -> None:
         party = self.parties["dealer"]
@@ -212,9 +214,7 @@ def _frozen_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
-def play(
-    run: Inference, names: Names, observer: Observer, progress: Progress | None = None
-) -> Outcome:
+def play(run: Inference, names: Names, observer: Observer, progress: Progress | None = None) -> Outcome:
     """Play set-up, offline and online phase; the observer has seen every record when this returns.
 
     Works inside a running event loop too: virtual time has a loop of its own.

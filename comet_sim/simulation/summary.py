@@ -1,7 +1,8 @@
-"""The summary of a run, computed from its trace: every figure says per party, per phase or along which path."""
+"""The summary of a run, computed from its trace: every figure says which party, phase or path it counts."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from comet_sim.events import Phase
@@ -33,7 +34,9 @@ def summarise(trace: Trace, outcome: Outcome) -> dict[str, Any]:
         "reveals": [line._asdict() for line in reveal_ledger(trace)],
         "dealer": _dealer(trace, outcome),
         "truncation": (
-            {"elements": outcome.auditor.truncated, "wraps": outcome.auditor.wraps} if outcome.auditor else None
+            {"elements": outcome.auditor.truncated, "wraps": outcome.auditor.wraps}
+            if outcome.auditor
+            else None
         ),
         "digest": trace.digest,
     }
@@ -42,7 +45,7 @@ def summarise(trace: Trace, outcome: Outcome) -> dict[str, Any]:
 def _token_times(outcome: Outcome) -> tuple[int, list[int]]:
     """Return the time to the first token from the start of the online phase, and of each later token."""
     times = [outcome.phase_ends[Phase.OFFLINE], *outcome.token_times]
-    steps = [end - start for start, end in zip(times, times[1:], strict=False)]
+    steps = [end - start for start, end in pairwise(times)]
     return steps[0], steps[1:]
 
 

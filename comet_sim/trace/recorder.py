@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata as packages
 from pathlib import Path
 from struct import Struct
@@ -169,7 +170,9 @@ class _Stream:
     def discard(self) -> None:
         self.blocks.clear()
         if self._writer is not None:
-            self._writer.close()
+            # On a full disk closing fails as well; the file goes either way.
+            with suppress(OSError):
+                self._writer.close()
         if self._partial is not None:
             self._partial.unlink(missing_ok=True)
 

@@ -85,7 +85,7 @@ def test_nothing_to_calibrate_on() -> None:
 
 def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["calibrate", *arguments])
-    monkeypatch.delitem(sys.modules, "comet_sim.models.calibrate")
+    monkeypatch.delitem(sys.modules, "comet_sim.models.calibrate", raising=False)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("comet_sim.models.calibrate", run_name="__main__")
     return int(ended.value.code or 0)
@@ -99,7 +99,11 @@ def test_command_reproduces_the_shipped_file(
     (folder / "comet_sim.json").write_text(json.dumps({"head_thresholds": shipped["head_thresholds"]}))
     assert _run(monkeypatch, str(folder)) == 0
     written = json.loads((folder / "comet_sim.json").read_text())
-    assert written.items() <= shipped.items()
+    assert written["norm_scales"] == shipped["norm_scales"]
+    for norm, pair in shipped[
+        "norm_variances"
+    ].items():  # rounded to 3 digits, the last may differ by machine
+        assert written["norm_variances"][norm] == pytest.approx(pair, rel=0.01)
     assert "scale 2^4" in capsys.readouterr().out
     text = tmp_path / "text.txt"
     text.write_text("In the beginning was the word. " * 100)
