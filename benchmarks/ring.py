@@ -1,6 +1,6 @@
 """Ring products against numpy's own `@`, and the PRG against a plain AES stream: interleaved, in one run.
 
-Only ratios are judged, each the median over interleaved repetitions, so a busy machine slows both sides alike.
+Only ratios are judged, each the median over interleaved repetitions: a busy machine slows both sides alike.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-# One BLAS thread: numpy's integer `@` has one as well, and threads that wait for a busy core measure the machine.
+# One BLAS thread: numpy's integer `@` has one as well, and threads waiting for a busy core time the machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # noqa: E402
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from comet_sim.mpc import ring  # noqa: E402
-from comet_sim.mpc.prg import Prg  # noqa: E402
+from comet_sim.mpc import ring
+from comet_sim.mpc.prg import Prg
 
 CALL_NS = 1500  # a Python call and its checks, forgiven when judging "never slower" on microsecond products
 NOISE = 0.9
 
 
 class Row(NamedTuple):
-    """One comparison: `ratio` is how many times faster ours is, call overhead forgiven; `target` the least."""
+    """One comparison: `ratio` is how many times faster ours is, call overhead forgiven."""
 
     name: str
     ours_us: float
@@ -63,7 +63,7 @@ def compare(name: str, ours: Callable[[], Any], theirs: Callable[[], Any], targe
 
 
 def products(quick: bool) -> list[Row]:
-    """Products of uniform operands; the square one has to be 10 times faster, decoding shapes never slower."""
+    """Products of uniform operands; the square one has to be 10 times faster, the others never slower."""
     rng = np.random.default_rng(0)
     sides = (64, 512) if quick else (64, 256, 1024, 4096)
     shapes = [((m, k), (k, n)) for m in (1, 16, 128) for k in sides for n in sides if m * k * n < 2**28]

@@ -33,7 +33,7 @@ def plain(value: object) -> Text:
 
 
 def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """Return an empty table; the columns named in `right` are numbers, and without names there is no header."""
+    """Return an empty table; columns named in `right` are numbers; without any name there is no header."""
     made = Table(title=title, show_header=any(columns), header_style="bold", box=None, pad_edge=False)
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")

@@ -108,7 +108,7 @@ def _keeping(folder: RunFolder) -> Iterator[None]:
 @contextmanager
 def _terminable() -> Iterator[None]:
     def stop(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -177,9 +177,11 @@ def truncate(share: Ring, f: int, party: int) -> Ring:
 
 
 def wrapped(x0: Ring, x1: Ring) -> int:
-    """Count elements whose signed shares sum outside 64 bits, so that local truncation breaks them.
+    """Count elements that local truncation breaks: the signed shares sum outside 64 bits.
 
     For an auditor that sees both shares; no party can compute it.
     """
-    total = x0 + x1
-    return int(np.count_nonzero(((x0 ^ total) & (x1 ^ total)) < 0))
+    # Party 1 shifts -x1, which turns a share of -2^63 into +2^63: so the difference from -x1 has to fit.
+    minus = -x1
+    total = x0 - minus
+    return int(np.count_nonzero(((x0 ^ minus) & (x0 ^ total)) < 0))

@@ -45,7 +45,8 @@ class Auditor:
         if not queue:
             del self._pending[strand, step, path]
         self.truncated += share.size
-        self.wraps += ring.wrapped(other, share)
+        first, second = (share, other) if index == 0 else (other, share)
+        self.wraps += ring.wrapped(first, second)
 
 
 class Bundle:

@@ -159,7 +159,7 @@ class NetworkChoice(LinkSpec):
         pair = [links.get(f"{a}->{b}", LinkSpec()) for a, b in (_SERVER_LINK, _SERVER_LINK[::-1])]
         own = spec.defaults
         if pair[0] == pair[1]:
-            own = pair[0].over(spec.defaults)
+            own = pair[0].over(spec.defaults).one_way()
             for a, b in (_SERVER_LINK, _SERVER_LINK[::-1]):
                 links.pop(f"{a}->{b}", None)
         else:  # each direction keeps its own entry, so what holds for both no longer shows in it
