@@ -80,7 +80,7 @@ def test_every_key_of_the_schema_is_described():
     ("old", "new", "line", "parts"),
     [
         ("output_tokens", "output_token", 6, ["workload.output_token", "unknown key", "'output_tokens'"]),
-        ('"1Gbit"', '"1gbps"', 9, ['links."server0-server1".rate', "'1gbps'", "8Gbit|1Gbit"]),
+        ('"1Gbit"', '"1gbps"', 9, ["network.links.server0-server1.rate", "'1gbps'", "1Gbit"]),
         ('"1Gbit"', '"-1Gbit"', 9, ["rate", "'-1Gbit'", "negative"]),
         ('"1Gbit"', "1000", 9, ["rate", "'1000'"]),
         ('"dense"', '"comet"', 12, ["systems[0].name", "'comet'", "not part of this version", "dense"]),
@@ -108,7 +108,7 @@ def test_an_error_names_file_line_key_value_and_what_is_accepted(write, old, new
     assert "\n" not in message
     assert message.startswith(f"{path}:{line}: ")
     for part in parts:
-        assert any(each in message for each in part.split("|")), part
+        assert part in message
 
 
 def test_every_problem_is_reported_at_once(write):
