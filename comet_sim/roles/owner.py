@@ -46,9 +46,10 @@ async def share_weights(
                 if prg is not None:
                     weight = weight - prg.words(weight_position(name), weight.size).reshape(weight.shape)
                 strand.send(servers[1], weight_tag(name), ops.pack((weight,)))
-        strand.reveal(
-            "server0,server1",
-            "norm exponents",
-            "rescale each norm's input into the range of the inverse square root",
-            len(exponents),
-        )
+        if exponents:
+            strand.reveal(
+                "server0,server1",
+                "norm exponents",
+                "rescale each norm's input into the range of the inverse square root",
+                len(exponents),
+            )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from comet_sim.actors import DeviceProfile, Party, Strand, World
 from comet_sim.events import Names, Observer, Phase
 from comet_sim.kernel import VirtualLoop, stream_key
+from comet_sim.kernel import run as run_virtual
 from comet_sim.models.checkpoint import shapes as weight_shapes
 from comet_sim.models.config import ModelConfig
 from comet_sim.models.opt import Layout, PrivateOPT
@@ -220,12 +221,8 @@ def play(run: Inference, names: Names, observer: Observer, progress: Progress | 
     Works inside a running event loop too: virtual time has a loop of its own.
     """
     stage = _Stage(run, names, observer, progress)
-    loop = stage.loop
-    try:
-        with _frozen_garbage():
-            loop.run_until_complete(stage.play())
-    finally:
-        loop.close()
+    with _frozen_garbage():
+        run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(
         stage.ids, stage.times, stage.ends, stage.auditor, stage.stock.peak_elements, stage.stock.elements
     )
