@@ -110,12 +110,12 @@ def _send_input(
 ) -> None:
     """Send server 1 the one-hot rows minus the seed's stream: 8 bytes an element."""
     share: Any = ShapeTensor((rows, plan.vocab))
-    strand.charge(0, 16 * share.size)
     if prg is not None:
         onehot = np.zeros((rows, plan.vocab), np.int64)
         onehot[np.arange(rows), np.asarray(ids)] = 1
         share = onehot - prg.words(input_position(token), onehot.size).reshape(onehot.shape)
     with strand.scope("input"):
+        strand.charge(0, 16 * share.size)
         strand.send(server1, input_tag(token), ops.pack((share,)))
 
 
