@@ -62,6 +62,7 @@ class Strand:
         "_forks",
         "_launches",
         "_moved",
+        "_ready",
         "_ring_ops",
         "_work_path",
         "_work_peak",
@@ -86,6 +87,7 @@ class Strand:
         self.step = 0
         self._forks = 0
         self._awaited = NO_CAUSE
+        self._ready = 0
         self._ring_ops = 0
         self._moved = 0
         self._launches = 0
@@ -122,8 +124,12 @@ class Strand:
             self._work_peak = weight
             self._work_path = self.path
 
-    def _pay(self, now: int) -> int:
-        """Turn the debt into a compute span; return when it ends (now, if nothing is owed)."""
+    def _pay(self) -> int:
+        """Turn the debt into a compute span; return when the strand may act: now, or when its work is done."""
+        now = self.world.loop.now_ns
+        # After `send`, a strand goes on while its work is still being done.
+        if now < self._ready:
+            now = self._ready
         if not self._launches:
             return now
         device = self.party.device
@@ -142,36 +148,40 @@ class Strand:
             self.cause = id
         self._ring_ops = self._moved = self._launches = 0
         self._work_peak = -1
+        self._ready = end
         return end
 
     async def settle(self) -> None:
         """Wait until all local work owed so far is done."""
         loop = self.world.loop
-        now = loop.now_ns
-        end = self._pay(now)
-        if end > now:
+        end = self._pay()
+        if end > loop.now_ns:
             await loop.sleep_until(end)
+
+    def resume(self, cause: int) -> None:
+        """Go on because of an event that has just ended, unless own work still holds the strand."""
+        if self.world.loop.now_ns >= self._ready:
+            self.cause = cause
 
     # -- messages -------------------------------------------------------------------------------------
 
-    def _post(self, peer: int, tag: Any, buffer: Any) -> tuple[int, int]:
+    def _post(self, peer: int, tag: Any, buffer: Any, depth: int) -> tuple[int, int]:
         """Hand a message to the network once the work before it is done; return its id and that time."""
         world = self.world
         loop = world.loop
-        now = loop.now_ns
-        end = self._pay(now) if self._launches else now
+        end = self._pay()
         id = next(world.next_id)
         envelope = Envelope(
             id, world.phase, self.path, self.party.id, peer, (self.party.id, tag), buffer,
-            len(buffer), self.depth + 1, self.priority, self.cause, end,
+            len(buffer), depth, self.priority, self.cause, end,
         )  # fmt: skip
-        if end > now:
+        if end > loop.now_ns:
             loop.post(end, world.network.send, envelope)
         else:
             world.network.send(envelope)
         return id, end
 
-    async def _claim(self, peer: int, tag: Any, ready: int) -> Any:
+    async def _claim(self, peer: int, tag: Any, ready: int) -> Envelope:
         """Wait for a message; go on when it is there and the device is done (`ready`)."""
         mailbox = self.party.mailbox
         loop = self.world.loop
@@ -186,26 +196,30 @@ class Strand:
             await loop.sleep_until(ready)
         if envelope.depth > self.depth:
             self.depth = envelope.depth
-        return envelope.payload
+        return envelope
 
-    def send(self, peer: Party, tag: str, buffer: Any) -> tuple[int, int]:
+    def send(self, peer: Party, tag: str, buffer: Any, *, counted: bool = True) -> tuple[int, int]:
         """Send a buffer under a tag that is unique between the two parties; it leaves when local work is done.
 
-        Returns the message's id and the virtual time it leaves at, ns.
+        A message that is not `counted` has depth 0: it is no round. Returns the message's id and the virtual
+        time it leaves at, ns.
         """
-        return self._post(peer.id, tag, buffer)
+        return self._post(peer.id, tag, buffer, self.depth + 1 if counted else 0)
 
     async def receive(self, peer: Party, tag: str) -> Any:
         """Wait for the buffer a peer sent under a tag; local work owed so far is done meanwhile."""
-        now = self.world.loop.now_ns
-        return await self._claim(peer.id, tag, self._pay(now))
+        return (await self._claim(peer.id, tag, self._pay())).payload
+
+    async def receive_envelope(self, peer: Party, tag: str) -> Envelope:
+        """Wait for a message as `receive` does; return it with its op path and id."""
+        return await self._claim(peer.id, tag, self._pay())
 
     async def exchange(self, peer: Party, buffer: Any) -> Any:
         """Send a buffer to the peer and return the one it sends at the same program position: one round."""
         tag = self.position()
-        _, ready = self._post(peer.id, tag, buffer)
         self.depth += 1
-        return await self._claim(peer.id, tag, ready)
+        _, ready = self._post(peer.id, tag, buffer, self.depth)
+        return (await self._claim(peer.id, tag, ready)).payload
 
     # -- fork and join --------------------------------------------------------------------------------
 
@@ -220,6 +234,7 @@ class Strand:
         self._forks += 1
         child.path = self.path
         child.depth = self.depth
+        child._ready = self._ready
         child.cause = self.cause
         child.priority = self.priority
 

@@ -20,8 +20,10 @@ async def multiply(s: Session, x: Any, y: Any) -> Any:
 
     One round, 8 (size x + size y) bytes. Source: Beaver 1991; counts as CrypTen 0.4.1, measured.
     """
-    a, b, c = await s.correlated(MULTIPLY, x.shape, y.shape)
+    piece = s.correlated(MULTIPLY, x.shape, y.shape)
+    a, b = piece.seeded
     e, f = await s.open(x - a, y - b)
+    c = await piece.corrected()
     s.charge(3 * c.size, WORD_BYTES * (e.size + f.size + 3 * c.size))
     product = c + e * b + a * f
     return product + e * f if s.index == 0 else product
@@ -29,8 +31,10 @@ async def multiply(s: Session, x: Any, y: Any) -> Any:
 
 async def square(s: Session, x: Any) -> Any:
     """Square elementwise: one round, 8n bytes."""
-    a, c = await s.correlated(SQUARE, x.shape)
+    piece = s.correlated(SQUARE, x.shape)
+    (a,) = piece.seeded
     (e,) = await s.open(x - a)
+    c = await piece.corrected()
     s.charge(2 * c.size, WORD_BYTES * 4 * c.size)
     product = c + (e * a << 1)
     return product + e * e if s.index == 0 else product
@@ -38,8 +42,10 @@ async def square(s: Session, x: Any) -> Any:
 
 async def matmul(s: Session, x: Any, y: Any) -> Any:
     """Multiply matrices, with numpy's batch rules: one round, 8 B (mk + kn) bytes."""
-    a, b, c = await s.correlated(MATMUL, x.shape, y.shape)
+    piece = s.correlated(MATMUL, x.shape, y.shape)
+    a, b = piece.seeded
     e, f = await s.open(x - a, y - b)
+    c = await piece.corrected()
     ops = s.ops
     inner = x.shape[-1]
     s.charge(2 * c.size * inner, WORD_BYTES * (2 * e.size + 2 * f.size + 2 * c.size))
@@ -50,8 +56,10 @@ async def matmul(s: Session, x: Any, y: Any) -> Any:
 
 async def bit_and(s: Session, x: Any, y: Any) -> Any:
     """AND of XOR-shared 64-bit words: one round, 16n bytes."""
-    a, b, c = await s.correlated(AND, x.shape, y.shape)
+    piece = s.correlated(AND, x.shape, y.shape)
+    a, b = piece.seeded
     e, f = await s.open_bits(x ^ a, y ^ b)
+    c = await piece.corrected()
     s.charge(3 * c.size, WORD_BYTES * 6 * c.size)
     product = c ^ (e & b) ^ (a & f)
     return product ^ (e & f) if s.index == 0 else product
@@ -62,8 +70,10 @@ async def bits_to_arithmetic(s: Session, bits: Any) -> Any:
 
     One round, 8 bytes a bit. With a dealt random bit r: z = bit XOR r is opened, bit = r + z - 2 r z.
     """
-    boolean, arithmetic = await s.correlated(B2A, bits.shape)
+    piece = s.correlated(B2A, bits.shape)
+    (boolean,) = piece.seeded
     (z,) = await s.open_bits(bits ^ boolean)
+    arithmetic = await piece.corrected()
     s.charge(2 * z.size, WORD_BYTES * 3 * z.size)
     z = z & 1
     flipped = arithmetic - (arithmetic * z << 1)

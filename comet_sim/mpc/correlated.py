@@ -19,7 +19,7 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.tensor import Shape
 
-__all__ = ["AND", "B2A", "KINDS", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "layout"]
+__all__ = ["AND", "B2A", "KINDS", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "expand", "layout"]
 
 Ints = NDArray[np.int64]
 
@@ -48,17 +48,14 @@ KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A)
 class Layout:
     """Shapes of one piece of randomness: those that come from seeds alone, then the corrected one."""
 
+    operands: tuple[Shape, ...]
+    """Shapes it was asked for."""
     seeded: tuple[Shape, ...]
     corrected: Shape
     seeded_words: int
     corrected_words: int
     ring_ops: int
     """Ring multiply-adds the dealer spends on it."""
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """All shapes, in the order protocols take them."""
-        return (*self.seeded, self.corrected)
 
 
 @lru_cache(maxsize=65536)
@@ -75,7 +72,7 @@ def layout(kind: Kind, *shapes: Shape) -> Layout:
         corrected = shapes[0]
         ring_ops = prod(corrected)
     seeded_words = sum(prod(shape) for shape in shapes)
-    return Layout(shapes, corrected, seeded_words, prod(corrected), ring_ops)
+    return Layout(shapes, shapes, corrected, seeded_words, prod(corrected), ring_ops)
 
 
 def _combine(kind: Kind, seeded: list[Ints]) -> Ints:
@@ -116,12 +113,11 @@ def _split(words: Ints, shapes: tuple[Shape, ...]) -> list[Ints]:
     return out
 
 
-def expand(form: Layout, position: tuple[int, int], seed: Prg, correction: Any) -> tuple[Ints, ...]:
-    """Return one server's part of the randomness: all from its seed, or with the dealer's correction."""
-    if correction is None:
-        words = seed.words(position, form.seeded_words + form.corrected_words)
-        last = words[form.seeded_words :].reshape(form.corrected)
-    else:
-        words = seed.words(position, form.seeded_words)
-        last = correction
-    return (*_split(words, form.seeded), last)
+def expand(
+    form: Layout, position: tuple[int, int], seed: Prg, *, corrected: bool
+) -> tuple[tuple[Ints, ...], Ints | None]:
+    """Return what one server's seed gives: the seeded tensors, and the last one unless it is corrected."""
+    if corrected:
+        return tuple(_split(seed.words(position, form.seeded_words), form.seeded)), None
+    words = seed.words(position, form.seeded_words + form.corrected_words)
+    return tuple(_split(words, form.seeded)), words[form.seeded_words :].reshape(form.corrected)

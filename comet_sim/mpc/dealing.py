@@ -16,11 +16,12 @@ from comet_sim.actors import Party, Strand
 from comet_sim.events import DealerRequest
 from comet_sim.mpc.correlated import Kind, Layout, deal, layout
 from comet_sim.mpc.prg import Prg
-from comet_sim.mpc.session import Bundle, Session, Stock
+from comet_sim.mpc.session import Piece, Session
+from comet_sim.mpc.supply import Bundle, Position, bundle_tag, credit_tag
 from comet_sim.mpc.tensor import WORD_BYTES, Blank, Shape, ShapeOps, ShapeTensor
 from comet_sim.mpc.transcript import Transcript
 
-__all__ = ["BUNDLE_WORDS", "DealingSession", "Desk", "bundle_tag"]
+__all__ = ["BUNDLE_WORDS", "DealingSession", "Desk", "deal_one"]
 
 T = TypeVar("T")
 
@@ -28,78 +29,126 @@ BUNDLE_WORDS = 1 << 17
 """Corrections travel in messages of about this many elements (1 MiB): few messages, and S1 can start early."""
 
 
-def bundle_tag(number: int) -> str:
-    """Return the tag of the dealer's message `number`."""
-    return f"corrections{number}"
+def deal_one(
+    strand: Strand, prgs: tuple[Prg, Prg] | None, position: Position, kind: Kind, form: Layout
+) -> Any:
+    """Make the correction of a position (flat; None in shape runs) and owe the dealer's device the work."""
+    Strand.charge(strand, form.ring_ops, WORD_BYTES * (2 * form.seeded_words + 2 * form.corrected_words))
+    return None if prgs is None else deal(kind, form, position, prgs).reshape(-1)
+
+
+def record_dealt(strand: Strand, op: int, kind: Kind, form: Layout, time: int, message: int) -> None:
+    """Tell observers of one dealt piece and the message that carries its correction."""
+    world = strand.world
+    world.observer.dealer_request(
+        DealerRequest(
+            next(world.next_id),
+            world.phase,
+            op,
+            time,
+            world.names.intern(kind.name),
+            form.seeded_words + form.corrected_words,
+            form.corrected_words,
+            message,
+        )
+    )
 
 
 class Desk:
-    """Collects corrections into bundles and sends each when it is full."""
+    """Collects corrections into bundles and sends each when it is full.
+
+    With a `bound` (elements), the desk runs at most that far ahead of what server 1 has used up; one piece
+    larger than the bound still goes, as nothing could be done without it.
+    """
 
     def __init__(
-        self, receiver: Party, prgs: tuple[Prg, Prg] | None, bundle_words: int = BUNDLE_WORDS
+        self,
+        receiver: Party,
+        prgs: tuple[Prg, Prg] | None,
+        *,
+        bound: int | None = None,
+        bundle_words: int = BUNDLE_WORDS,
     ) -> None:
         self.receiver = receiver
         self.prgs = prgs
-        self.bundle_words = bundle_words
-        self.sent = 0
-        self.words = 0
-        self._requests: list[tuple[int, int, int, int]] = []
-        self._index: list[tuple[tuple[int, int], Shape]] = []
+        self.bound = bound
+        # Two bundles fit the stock, so that one can be under way while the other is used.
+        self.bundle_words = bundle_words if bound is None else min(bundle_words, max(1, bound // 2))
+        self.counted = bound is None
+        self._sent: list[int] = []
+        self._credits = 0
+        self._ahead = 0
+        self._words = 0
+        self._requests: list[tuple[int, Kind, Layout]] = []
+        self._index: list[tuple[Position, Shape]] = []
         self._made: list[Any] = []
 
-    def deal(self, strand: DealingSession, kind: Kind, form: Layout, position: tuple[int, int]) -> None:
+    def deal(self, strand: DealingSession, kind: Kind, form: Layout, position: Position) -> None:
         """Make the randomness of a position of the strand."""
-        intern = strand.world.names.intern
-        self._requests.append(
-            (strand.path, intern(kind.name), form.seeded_words + form.corrected_words, form.corrected_words)
-        )
-        Strand.charge(strand, form.ring_ops, WORD_BYTES * (2 * form.seeded_words + 2 * form.corrected_words))
-        if self.prgs is not None:
+        self._requests.append((strand.path, kind, form))
+        made = deal_one(strand, self.prgs, position, kind, form)
+        if made is not None:
+            self._made.append(made)
+        if self.prgs is not None or self.bound is not None:
             self._index.append((position, form.corrected))
-            self._made.append(deal(kind, form, position, self.prgs).reshape(-1))
-        self.words += form.corrected_words
-        if self.words >= self.bundle_words:
+        self._words += form.corrected_words
+        if self._words >= self.bundle_words:
             self.flush(strand, last=False)
 
     def flush(self, strand: DealingSession, *, last: bool) -> None:
         """Send what has been collected; the last bundle says so, which is public knowledge too."""
-        world = strand.world
         buffer: Any
         if self.prgs is None:
-            buffer = Blank(WORD_BYTES * self.words)
+            buffer = Blank(WORD_BYTES * self._words)
         else:
             words = np.concatenate(self._made) if self._made else np.zeros(0, np.int64)
             buffer = words.astype("<i8", copy=False).tobytes()
-        path, strand.path = strand.path, world.names.child(0, "corrections")
-        id, time = strand.send(self.receiver, bundle_tag(self.sent), Bundle(buffer, self._index, last))
+        path, strand.path = strand.path, strand.world.names.child(0, "corrections")
+        bundle = Bundle(buffer, self._index, last)
+        id, time = strand.send(self.receiver, bundle_tag(len(self._sent)), bundle, counted=self.counted)
         strand.path = path
-        record, phase = world.observer.dealer_request, world.phase
-        for op, kind, elements, correction in self._requests:
-            record(DealerRequest(next(world.next_id), phase, op, time, kind, elements, correction, id))
-        self.sent += 1
-        self.words = 0
+        for op, kind, form in self._requests:
+            record_dealt(strand, op, kind, form, time, id)
+        self._sent.append(self._words)
+        self._ahead += self._words
+        self._words = 0
         self._requests, self._index, self._made = [], [], []
+
+    async def room(self, strand: DealingSession) -> None:
+        """Wait until the receiver's stock is below the bound again."""
+        if self.bound is None:
+            return
+        # A bundle in the making counts: it will be sent whole.
+        while self._ahead + self._words > self.bound and self._credits < len(self._sent):
+            await strand.wait(self.receiver, credit_tag(self._credits))
+            self._ahead -= self._sent[self._credits]
+            self._credits += 1
 
 
 class DealingSession(Session):
-    """A server session as the dealer walks it: same positions, no values, no waiting."""
+    """A server session as the dealer walks it: same positions, no values, no waiting for servers."""
 
     __slots__ = ("desk",)
 
     def __init__(self, party: Party, desk: Desk, bits: int) -> None:
-        super().__init__(party, desk.receiver, 2, ShapeOps(), bits, Stock(), None)
+        super().__init__(party, desk.receiver, 2, ShapeOps(), bits, None, None)
         self.desk = desk
 
     def _init_child(self, child: Self) -> None:
         super()._init_child(child)
         child.desk = self.desk
 
-    async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
+    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
         """Deal at this position."""
         form = layout(kind, *shapes)
-        self.desk.deal(self, kind, form, self.position())
-        return tuple(ShapeTensor(shape) for shape in form.shapes)
+        position = self.position()
+        self.desk.deal(self, kind, form, position)
+        return Piece(self, position, form, tuple(ShapeTensor(shape) for shape in form.seeded), None)
+
+    async def corrected(self, position: Position, form: Layout) -> Any:
+        """Go on when the receiver's stock has room."""
+        await self.desk.room(self)
+        return ShapeTensor(form.corrected)
 
     async def open(self, *shares: Any) -> tuple[Any, ...]:
         """Pass the position of an opening."""
@@ -121,6 +170,10 @@ class DealingSession(Session):
             self.path = child(outer, item.path) if item.path else outer
             self.desk.deal(self, item.kind, item.form, (self.id, base + item.offset))
         self.step, self.path = base + transcript.steps, outer
+
+    async def wait(self, peer: Party, tag: str) -> Any:
+        """Wait for a message to the dealer itself."""
+        return await super().receive(peer, tag)
 
     async def receive(self, peer: Party, tag: str) -> Any:
         """Take the one byte with which a user goes on: randomness is dealt for the longest run."""

@@ -11,16 +11,16 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from comet_sim.actors import Party, Strand
-from comet_sim.errors import CometSimError
 from comet_sim.mpc import ring
 from comet_sim.mpc.correlated import Kind, Layout, expand, layout
 from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.supply import Position, Supply
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
 
 if TYPE_CHECKING:
     from comet_sim.mpc.transcript import Round, Transcript
 
-__all__ = ["Auditor", "Bundle", "Session", "Stock"]
+__all__ = ["Auditor", "Piece", "Session"]
 
 
 class Auditor:
@@ -49,55 +49,23 @@ class Auditor:
         self.wraps += ring.wrapped(first, second)
 
 
-class Bundle:
-    """Corrections for consecutive program positions in one message of the dealer.
+class Piece:
+    """Correlated randomness of one program position: what the seed gives at once, and the corrected tensor."""
 
-    The buffer is the corrections alone, 8 bytes an element. The index (position, length) is not sent: the
-    receiver can derive it from the public program, as the dealer did.
-    """
+    __slots__ = ("_form", "_last", "_position", "_session", "seeded")
 
-    __slots__ = ("buffer", "index", "last")
+    def __init__(self, s: Session, position: Position, form: Layout, seeded: tuple[Any, ...], last: Any) -> None:
+        self.seeded = seeded
+        self._session = s
+        self._position = position
+        self._form = form
+        self._last = last
 
-    def __init__(self, buffer: Any, index: list[tuple[tuple[int, int], Shape]], last: bool) -> None:
-        self.buffer = buffer
-        self.index = index
-        self.last = last
-
-    def __len__(self) -> int:
-        return len(self.buffer)
-
-
-class Stock:
-    """Corrections a server holds, by program position."""
-
-    def __init__(self) -> None:
-        self.elements = 0
-        self.peak_elements = 0
-        self._items: dict[tuple[int, int], Any] = {}
-
-    def add(self, bundle: Bundle, ops: Ops) -> None:
-        """Store a bundle."""
-        words = len(bundle.buffer) // WORD_BYTES
-        self.elements += words
-        self.peak_elements = max(self.peak_elements, self.elements)
-        if not ops.exact:
-            return
-        shapes = tuple(shape for _, shape in bundle.index)
-        parts = ops.unpack(bundle.buffer, tuple(ShapeTensor(shape) for shape in shapes))
-        for (position, _), part in zip(bundle.index, parts, strict=True):
-            self._items[position] = part
-
-    def take(self, position: tuple[int, int], form: Layout, ops: Ops) -> Any:
-        """Use up the correction of a position; each serves once."""
-        self.elements -= form.corrected_words
-        if not ops.exact:
-            return None
-        try:
-            return self._items.pop(position)
-        except KeyError:
-            raise CometSimError(
-                f"no correlated randomness was dealt for program position {position} of shape {form.corrected}"
-            ) from None
+    async def corrected(self) -> Any:
+        """Return the last tensor (C of a triple); server 1 may have to wait for the dealer."""
+        if self._last is None:
+            self._last = await self._session.corrected(self._position, self._form)
+        return self._last
 
 
 class Session(Strand):
@@ -106,7 +74,7 @@ class Session(Strand):
     `index` is 0 or 1; `peer` the other server; `bits` the fractional bits of the fixed-point encoding.
     """
 
-    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "stock", "transcripts")
+    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "supply", "transcripts")
 
     def __init__(
         self,
@@ -115,7 +83,7 @@ class Session(Strand):
         index: int,
         ops: Ops,
         bits: int,
-        stock: Stock,
+        supply: Supply | None,
         auditor: Auditor | None,
     ) -> None:
         super().__init__(party)
@@ -123,7 +91,8 @@ class Session(Strand):
         self.index = index
         self.ops = ops
         self.bits = bits
-        self.stock = stock
+        # Server 1's way to corrections; server 0 and the dealer have none.
+        self.supply = supply
         self.auditor = auditor
         self.seed: Prg | None = None
         self.private: Prg | None = None
@@ -136,7 +105,7 @@ class Session(Strand):
         child.index = self.index
         child.ops = self.ops
         child.bits = self.bits
-        child.stock = self.stock
+        child.supply = self.supply
         child.auditor = self.auditor
         child.seed = self.seed
         child.private = self.private
@@ -169,37 +138,48 @@ class Session(Strand):
 
     # -- correlated randomness ------------------------------------------------------------------------
 
-    async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
+    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
         """Return this server's part of a piece of correlated randomness for the next program position."""
         form = layout(kind, *shapes)
         position = self.position()
-        correction = self.stock.take(position, form, self.ops) if self.index else None
+        if self.supply is not None and not self.supply.immediate:
+            self.supply.request(self, position, kind, form)
         self.charge_expansion(form)
         if not self.ops.exact:
-            return tuple(ShapeTensor(shape) for shape in form.shapes)
+            blank = tuple(ShapeTensor(shape) for shape in form.seeded)
+            return Piece(self, position, form, blank, None)
         assert self.seed is not None, "seeds are shared in the set-up phase"
-        return expand(form, position, self.seed, correction)
+        seeded, last = expand(form, position, self.seed, corrected=self.supply is not None)
+        return Piece(self, position, form, seeded, last)
+
+    async def corrected(self, position: Position, form: Layout) -> Any:
+        """Return the corrected tensor of a position: server 1 takes it from its supply."""
+        if self.supply is not None:
+            last = await self.supply.take(self, position, form)
+            if self.ops.exact:
+                return last
+        return ShapeTensor(form.corrected)
 
     def charge_expansion(self, form: Layout) -> None:
         """Owe the work of expanding a seed."""
-        words = form.seeded_words if self.index else form.seeded_words + form.corrected_words
+        words = form.seeded_words if self.supply is not None else form.seeded_words + form.corrected_words
         self.charge(0, WORD_BYTES * words)
 
     async def replay(self, transcript: Transcript) -> None:
         """Send and receive what the transcript says, at the positions and op paths of the protocol itself."""
         base, outer = self.step, self.path
         child = self.world.names.child
-        peer, id, stock = self.peer.id, self.id, self.stock
+        peer, id = self.peer.id, self.id
         for round in transcript.rounds:
             self._owe(round, outer)
-            stock.elements -= round.corrected if self.index else 0
             self.path = child(outer, round.path) if round.path else outer
             tag = (id, base + round.offset)
-            _, ready = self._post(peer, tag, round.buffer)
             self.depth += 1
+            _, ready = self._post(peer, tag, round.buffer, self.depth)
             await self._claim(peer, tag, ready)
         self._owe(transcript.tail, outer)
-        stock.elements -= transcript.tail.corrected if self.index else 0
+        if self.supply is not None:
+            self.supply.use(transcript.corrected)
         self.step, self.path = base + transcript.steps, outer
 
     def _owe(self, round: Round, outer: int) -> None:

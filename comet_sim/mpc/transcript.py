@@ -17,7 +17,7 @@ import numpy as np
 from comet_sim.actors import Party
 from comet_sim.events import Names
 from comet_sim.mpc.correlated import Kind, Layout, layout
-from comet_sim.mpc.session import Session
+from comet_sim.mpc.session import Piece, Session
 from comet_sim.mpc.tensor import Blank, Shape, ShapeOps, ShapeTensor
 
 __all__ = ["Deal", "Round", "Transcript", "replayable"]
@@ -48,8 +48,6 @@ class Round:
     moved: int = 0
     peak: int = -1
     peak_path: str = ""
-    corrected: int = 0
-    """Correction elements server 1 uses up before the exchange."""
 
 
 @dataclass(slots=True)
@@ -59,6 +57,8 @@ class Transcript:
     rounds: list[Round]
     tail: Round
     deals: list[Deal]
+    corrected: int
+    """Correction elements server 1 uses up."""
     steps: int
     result: Any
 
@@ -76,7 +76,7 @@ class _Walk(Session):
     __slots__ = ("deals", "round", "rounds")
 
     def __init__(self, like: Session) -> None:
-        super().__init__(like.party, like.peer, like.index, ShapeOps(), like.bits, like.stock, None)
+        super().__init__(like.party, like.peer, like.index, ShapeOps(), like.bits, like.supply, None)
         self.world = _WalkWorld()  # type: ignore[assignment]
         self.rounds: list[Round] = []
         self.deals: list[Deal] = []
@@ -92,14 +92,14 @@ class _Walk(Session):
             now.peak = ring_ops + moved
             now.peak_path = self.world.names.text(self.path)
 
-    async def correlated(self, kind: Kind, *shapes: Shape) -> tuple[Any, ...]:
+    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
         """Note what is dealt here, and the work of expanding it."""
         form = layout(kind, *shapes)
-        self.deals.append(Deal(self.world.names.text(self.path), self.step, kind, form))
-        self.step += 1
-        self.round.corrected += form.corrected_words
+        position = self.position()
+        self.deals.append(Deal(self.world.names.text(self.path), position[1], kind, form))
         self.charge_expansion(form)
-        return tuple(ShapeTensor(shape) for shape in form.shapes)
+        seeded = tuple(ShapeTensor(shape) for shape in form.seeded)
+        return Piece(self, position, form, seeded, ShapeTensor(form.corrected))
 
     async def exchange(self, peer: Party, buffer: Any) -> Any:
         """End the round."""
@@ -133,7 +133,8 @@ def walk(s: Session, protocol: Callable[..., Coroutine[Any, Any, Any]], args: An
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return Transcript(walker.rounds, walker.round, walker.deals, walker.step, done.value)
+        corrected = sum(item.form.corrected_words for item in walker.deals)
+        return Transcript(walker.rounds, walker.round, walker.deals, corrected, walker.step, done.value)
     coroutine.close()
     raise RuntimeError(f"{protocol.__qualname__} waits for more than exchanges: it is not replayable")
 

@@ -21,8 +21,9 @@ from comet_sim.models.config import ModelConfig
 from comet_sim.models.opt import Layout, PrivateOPT
 from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
-from comet_sim.mpc.session import Auditor, Session, Stock
+from comet_sim.mpc.session import Auditor, Session
 from comet_sim.mpc.suite import Suite
+from comet_sim.mpc.supply import OnDemand, Stock, Streamed
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.mpc.transcript import Transcript
 from comet_sim.network import Network, Topology
@@ -57,6 +58,7 @@ class Inference:
     weights: Mapping[str, NDArray[np.floating]] | None = None
     prompt: Sequence[int] = ()
     audit: bool = True
+    dealing: dealer.Dealing = field(default_factory=dealer.Dealing)
 
     @property
     def exact(self) -> bool:
@@ -92,8 +94,10 @@ class _Stage:
         world.network = Network(self.loop, run.topology, world.deliver, observer.message, names)
         self.ops: Ops = ExactOps() if run.exact else ShapeOps()
         self.auditor = Auditor() if run.exact and run.audit else None
-        self.stock = Stock()
-        self.transcripts: dict[Any, Transcript] = {}
+        self.supply = dealer.make_supply(run.dealing, self.ops, self.parties["dealer"])
+        # Replays say neither when a correction is asked for nor when it is needed.
+        immediate = not run.exact and self.supply.immediate
+        self.transcripts: dict[Any, Transcript] | None = {} if immediate else None
         self.ids: list[int] = []
         self.times: list[int] = []
         self.ends: dict[Phase, int] = {}
@@ -128,8 +132,13 @@ class _Stage:
             yield name, server.receive_model(strand, index, *others, self.ops, forms)
 
     def offline(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
+        if isinstance(self.supply, Stock):
+            yield "dealer", self._deal_ahead(None)
+            strand = Strand(self.servers[1])
+            yield SERVERS[1], dealer.stock_up(strand, self.parties["dealer"], self.supply)
+
+    def _deal_ahead(self, bound: int | None) -> Coroutine[Any, Any, None]:
         run = self.run
-        party = self.parties["dealer"]
         weights = {name: ShapeTensor(shape) for name, shape in weight_shapes(run.config).items()}
         model = PrivateOPT(run.config, weights, run.exponents, run.suite, run.layout)
 
@@ -137,13 +146,15 @@ class _Stage:
             session.transcripts = self.transcripts
             return server.serve(session, model, run.plan, self.parties["user"], None)
 
-        yield (
-            "dealer",
-            dealer.deal_offline(party, self.servers, run.plan.fraction_bits, run.exact, walk),
-        )
-        yield SERVERS[1], dealer.stock_up(Strand(self.servers[1]), party, self.stock, self.ops)
+        bits = run.plan.fraction_bits
+        return dealer.deal_ahead(self.parties["dealer"], self.servers, bits, run.exact, walk, bound)
 
     def online(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
+        if isinstance(self.supply, Streamed):
+            yield "dealer", self._deal_ahead(self.run.dealing.stock)
+            yield SERVERS[1], self.supply.fill(Strand(self.servers[1]))
+        elif isinstance(self.supply, OnDemand):
+            yield "dealer", dealer.deal_on_demand(self.parties["dealer"], self.servers[1], self.run.exact)
         yield "user", self._user()
         for index, name in enumerate(SERVERS):
             yield name, self._serve(index)
@@ -190,18 +201,20 @@ class _Stage:
         run = self.run
         party = self.servers[index]
         vault = party.vault
+        supply = self.supply if index else None
         session = Session(
-            party, self.servers[1 - index], index, self.ops, run.plan.fraction_bits, self.stock, self.auditor
+            party, self.servers[1 - index], index, self.ops, run.plan.fraction_bits, supply, self.auditor
         )
         user_prg = None
-        if not run.exact:
-            session.transcripts = self.transcripts
-        else:
+        session.transcripts = self.transcripts
+        if run.exact:
             session.seed = Prg(vault["seed/dealer"])
             session.private = Prg(stream_key(run.seed, party.name, "private"))
             user_prg = Prg(vault["seed/user"]) if index == 0 else None
         model = PrivateOPT(run.config, vault["weights"], run.exponents, run.suite, run.layout)
         await server.serve(session, model, run.plan, self.parties["user"], user_prg)
+        if isinstance(supply, OnDemand):
+            supply.finish(session)
 
 
 @contextmanager
@@ -224,5 +237,5 @@ def play(run: Inference, names: Names, observer: Observer, progress: Progress | 
     with _frozen_garbage():
         run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(
-        stage.ids, stage.times, stage.ends, stage.auditor, stage.stock.peak_elements, stage.stock.elements
+        stage.ids, stage.times, stage.ends, stage.auditor, stage.supply.peak_elements, stage.supply.elements
     )

@@ -1,10 +1,15 @@
-"""Run one two-party protocol between two servers and a dealer, and look at everything it did."""
+"""Run one two-party protocol between two servers and a dealer, and look at everything it did.
+
+Real loop, links, parties and dealer: what costs nothing here costs nothing in a simulation. The dealer's
+seeds are handed out directly, so a run has an offline and an online phase and no set-up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,17 +18,21 @@ from numpy.typing import ArrayLike, NDArray
 from comet_sim.actors import DeviceProfile, Party, Strand, World
 from comet_sim.events import Compute, DealerRequest, Message, Names, Phase, Reveal
 from comet_sim.kernel import VirtualLoop, generator, stream_key
+from comet_sim.kernel import run as run_virtual
 from comet_sim.models.devices import DEVICES
 from comet_sim.mpc import ring
 from comet_sim.mpc.dealing import DealingSession
 from comet_sim.mpc.prg import Prg
-from comet_sim.mpc.session import Auditor, Session, Stock
+from comet_sim.mpc.session import Auditor, Session
+from comet_sim.mpc.supply import Bundle, OnDemand, Stock, Streamed
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.network import Envelope, LinkConfig, Network, Topology
-from comet_sim.roles.dealer import deal_offline, stock_up
+from comet_sim.roles.dealer import Dealing, deal_ahead, deal_on_demand, make_supply, stock_up
 from comet_sim.roles.plan import SERVERS
+from comet_sim.trace.recorder import Recorder
+from comet_sim.trace.store import Trace
 
-__all__ = ["Bits", "Integers", "ProtocolRun", "Public", "run_protocol"]
+__all__ = ["Bits", "Integers", "ProtocolRun", "Public", "default_topology", "run_protocol"]
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 _PARTIES = (*SERVERS, "dealer")
@@ -54,6 +63,9 @@ class Public:
 class ProtocolRun:
     """What happened: records in order, the outputs of both servers, and what each server received.
 
+    `views` holds the buffers a server received, the dealer's corrections included, in order; a shape run's are
+    blank. `unused` counts correction elements dealt and never used.
+
     `raw` is the reconstructed output (int64, additive), `xor` the same for XOR shares, `values` decoded to
     floats; lists when the protocol returns a tuple. Shape runs have none of them.
     """
@@ -68,6 +80,7 @@ class ProtocolRun:
     auditor: Auditor | None = None
     bits: int = 16
     online_ns: int = 0
+    unused: int = 0
 
     def message(self, record: Message) -> None:
         """Observe a message."""
@@ -90,12 +103,33 @@ class ProtocolRun:
         """Messages of the online phase."""
         return [message for message in self.messages if message.phase == Phase.ONLINE]
 
+    @cached_property
+    def trace(self) -> Trace:
+        """The records as a trace, for `comet_sim.trace` and the asserts."""
+        recorder = Recorder(self.names, None)
+        for message in self.messages:
+            recorder.message(message)
+        for span in self.computes:
+            recorder.compute(span)
+        for reveal in self.reveals:
+            recorder.reveal(reveal)
+        for request in self.requests:
+            recorder.dealer_request(request)
+        return Trace.of(recorder)
+
+    def sent(self, server: str) -> int:
+        """Return the payload bytes a server sends to the other one online."""
+        text = self.names.text
+        return sum(
+            message.payload
+            for message in self.online
+            if text(message.src) == server and text(message.dst) in SERVERS
+        )
+
     @property
     def bytes(self) -> int:
-        """Payload bytes server 0 sends to server 1 online; server 1 sends as many."""
-        sent = dict.fromkeys(SERVERS, 0)
-        for message in self.online:
-            sent[self.names.text(message.src)] += message.payload
+        """Payload bytes server 0 sends online; raises AssertionError when server 1 does not send as many."""
+        sent = {name: self.sent(name) for name in SERVERS}
         if sent["server0"] != sent["server1"]:
             raise AssertionError(f"the servers sent different amounts: {sent}")
         return sent["server0"]
@@ -134,16 +168,18 @@ class ProtocolRun:
     def records(self) -> list[tuple[Any, ...]]:
         """Return every record with its names as text: equal lists mean equal runs."""
         text = self.names.text
-        rows: list[tuple[Any, ...]] = []
-        for message in self.messages:
-            row = message._replace(path=0, src=0, dst=0)
-            rows.append((row, text(message.path), text(message.src), text(message.dst)))
-        for span in self.computes:
-            rows.append((span._replace(path=0, party=0), text(span.path), text(span.party)))
-        for request in self.requests:
-            rows.append((request._replace(path=0, kind=0), text(request.path), text(request.kind)))
-        for reveal in self.reveals:
-            rows.append((reveal._replace(path=0, audience=0, what=0, why=0), text(reveal.path)))
+        rows: list[tuple[Any, ...]] = [
+            (message._replace(path=0, src=0, dst=0), *map(text, (message.path, message.src, message.dst)))
+            for message in self.messages
+        ]
+        rows += [
+            (span._replace(path=0, party=0), text(span.path), text(span.party)) for span in self.computes
+        ]
+        rows += [(ask._replace(path=0, kind=0), text(ask.path), text(ask.kind)) for ask in self.requests]
+        rows += [
+            (each._replace(path=0, audience=0, what=0, why=0), text(each.path), text(each.audience))
+            for each in self.reveals
+        ]
         return rows
 
 
@@ -188,11 +224,15 @@ def run_protocol(
     device: DeviceProfile = DEVICES["cpu"],
     replay: bool = True,
     audit: bool = False,
+    dealing: Dealing = Dealing(),
 ) -> ProtocolRun:
     """Run `program(session, *shares)` at both servers after the dealer has dealt for it.
 
-    Inputs are arrays of numbers (shared in fixed point), `Integers`, `Bits` or `Public`. With `exact=False`
-    only shapes run; `replay=False` then walks every protocol in full.
+    `program` is a coroutine function over a `Session` and one share an input; it returns a share or a tuple
+    of shares, or None. Inputs are arrays of numbers (shared in fixed point with `bits` fractional bits),
+    `Integers`, `Bits` or `Public`. With `exact=False` only shapes run; `replay=False` then walks every
+    protocol in full. `seed` decides all randomness, `topology` names `server0`, `server1` and `dealer`.
+    `dealing` says when corrections are dealt. Raises what the program raises, DeadlockError when the servers wait for each other forever.
     """
     run = ProtocolRun(bits=bits, auditor=Auditor() if audit and exact else None)
     loop = VirtualLoop()
@@ -202,16 +242,17 @@ def run_protocol(
 
     def deliver(envelope: Envelope) -> None:
         name = run.names.text(envelope.dst)
-        if name in run.views and world.phase is Phase.ONLINE:
-            run.views[name].append(envelope.payload)
+        if name in run.views:
+            payload = envelope.payload
+            run.views[name].append(payload.buffer if isinstance(payload, Bundle) else payload)
         world.deliver(envelope)
 
     world.network = Network(loop, topology or default_topology(), deliver, run.message, run.names)
     ops: Ops = ExactOps() if exact else ShapeOps()
-    stock = Stock()
-    transcripts: dict[Any, Any] | None = {} if replay and not exact else None
+    supply = make_supply(dealing, ops, parties["dealer"])
+    transcripts: dict[Any, Any] | None = {} if replay and not exact and supply.immediate else None
 
-    async def dealer() -> None:
+    async def dealer(bound: int | None = None) -> None:
         vault = parties["dealer"].vault
         for name in SERVERS:
             vault[f"seed/{name}"] = stream_key(seed, "dealer", name)
@@ -220,31 +261,39 @@ def run_protocol(
             session.transcripts = transcripts
             await program(session, *_arguments(inputs, 2, exact, bits, seed))
 
-        await deal_offline(parties["dealer"], servers, bits, exact, walk)
+        if isinstance(supply, OnDemand):
+            await deal_on_demand(parties["dealer"], servers[1], exact)
+        else:
+            await deal_ahead(parties["dealer"], servers, bits, exact, walk, bound)
 
     async def serve(index: int) -> None:
-        session = Session(servers[index], servers[1 - index], index, ops, bits, stock, run.auditor)
+        session = Session(servers[index], servers[1 - index], index, ops, bits, supply if index else None, run.auditor)
         session.transcripts = transcripts
         if exact:
             session.seed = Prg(stream_key(seed, "dealer", SERVERS[index]))
             session.private = Prg(stream_key(seed, "private", SERVERS[index]))
         run.outputs[index] = await program(session, *_arguments(inputs, index, exact, bits, seed))
         await session.settle()
+        if index and isinstance(supply, OnDemand):
+            supply.finish(session)
 
     async def play() -> None:
         world.phase = Phase.OFFLINE
-        async with asyncio.TaskGroup() as group:
-            parties["dealer"].start(group, dealer())
-            servers[1].start(group, stock_up(Strand(servers[1]), parties["dealer"], stock, ops))
+        if isinstance(supply, Stock):
+            async with asyncio.TaskGroup() as group:
+                parties["dealer"].start(group, dealer())
+                servers[1].start(group, stock_up(Strand(servers[1]), parties["dealer"], supply))
         start = loop.now_ns
         world.phase = Phase.ONLINE
         async with asyncio.TaskGroup() as group:
+            if not isinstance(supply, Stock):
+                parties["dealer"].start(group, dealer(dealing.stock))
+            if isinstance(supply, Streamed):
+                servers[1].start(group, supply.fill(Strand(servers[1])))
             for index in range(2):
                 servers[index].start(group, serve(index))
         run.online_ns = loop.now_ns - start
 
-    try:
-        loop.run_until_complete(play())
-    finally:
-        loop.close()
+    run_virtual(play(), loop_factory=lambda: loop)
+    run.unused = supply.elements
     return run

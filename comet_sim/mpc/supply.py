@@ -1,0 +1,245 @@
+"""Where server 1's corrections come from: dealt before, asked for one by one, or streamed with a bounded stock.
+
+Server 0 needs nothing of the dealer but its seed. A supply is asked at a program position (`request`), and
+again when the correction is needed, which is after the opening it masks (`take`): a round trip to the dealer
+can hide behind the servers' own.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Protocol
+
+from comet_sim.actors import Party, Strand
+from comet_sim.errors import CometSimError
+from comet_sim.kernel import Wake
+from comet_sim.mpc.correlated import KINDS, Kind, Layout, layout
+from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
+
+if TYPE_CHECKING:
+    from comet_sim.mpc.session import Session
+
+__all__ = [
+    "Bundle",
+    "OnDemand",
+    "Position",
+    "Stock",
+    "Streamed",
+    "Supply",
+    "bundle_tag",
+    "correction_tag",
+    "credit_tag",
+    "decode_request",
+    "request_tag",
+]
+
+Position = tuple[int, int]
+"""Program position: strand and step."""
+
+UNCOUNTED = -1
+"""Depth of a strand whose messages are no rounds: dealer traffic of the online phase is counted apart."""
+
+
+def bundle_tag(number: int) -> str:
+    """Return the tag of the dealer's bundle `number`."""
+    return f"corrections{number}"
+
+
+def credit_tag(number: int) -> str:
+    """Return the tag of the notice that bundle `number` is used up."""
+    return f"credit{number}"
+
+
+def request_tag(number: int) -> str:
+    """Return the tag of server 1's request `number`."""
+    return f"request{number}"
+
+
+def correction_tag(position: Position) -> str:
+    """Return the tag of the reply to the request for a position."""
+    return f"correction{position}"
+
+
+class Supply(Protocol):
+    """Server 1's way to corrections."""
+
+    immediate: bool
+    """Whether `take` never waits and `request` sends nothing: then whole transcripts can be replayed."""
+    elements: int
+    peak_elements: int
+
+    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+        """Say that the position is reached."""
+
+    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+        """Return the correction of a position, which serves once (None in shape runs)."""
+
+    def use(self, elements: int) -> None:
+        """Take `elements` correction elements off the stock: a replayed transcript."""
+
+
+class Bundle:
+    """Corrections for consecutive program positions in one message of the dealer.
+
+    The buffer is the corrections alone, 8 bytes an element. The index (position, shape) is not sent: the
+    receiver can derive it from the public program, as the dealer did. It is empty where nobody reads it.
+    """
+
+    __slots__ = ("buffer", "index", "last")
+
+    def __init__(self, buffer: Any, index: list[tuple[Position, Shape]], last: bool) -> None:
+        self.buffer = buffer
+        self.index = index
+        self.last = last
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+
+def _unpack(bundle: Bundle, ops: Ops) -> list[tuple[Position, Any]]:
+    parts = ops.unpack(bundle.buffer, tuple(ShapeTensor(shape) for _, shape in bundle.index))
+    return [(position, part) for (position, _), part in zip(bundle.index, parts, strict=True)]
+
+
+class Stock:
+    """Everything dealt in the offline phase: nothing to ask for, nothing to wait for."""
+
+    immediate = True
+
+    def __init__(self, ops: Ops) -> None:
+        self.elements = 0
+        self.peak_elements = 0
+        self._ops = ops
+        self._items: dict[Position, Any] = {}
+
+    def add(self, bundle: Bundle) -> None:
+        """Store a bundle."""
+        self.elements += len(bundle.buffer) // WORD_BYTES
+        self.peak_elements = max(self.peak_elements, self.elements)
+        if self._ops.exact:
+            self._items.update(_unpack(bundle, self._ops))
+
+    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+        """Ask nobody."""
+
+    def use(self, elements: int) -> None:
+        """Count elements as used."""
+        self.elements -= elements
+
+    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+        """Return the correction of a position."""
+        self.elements -= form.corrected_words
+        if not self._ops.exact:
+            return None
+        try:
+            return self._items.pop(position)
+        except KeyError:
+            raise CometSimError(
+                f"no correlated randomness was dealt for program position {position} of shape {form.corrected}"
+            ) from None
+
+
+class OnDemand:
+    """A request to the dealer at each position, and a reply with the correction."""
+
+    immediate = False
+
+    def __init__(self, ops: Ops, dealer: Party) -> None:
+        self.elements = 0
+        self.peak_elements = 0
+        self._ops = ops
+        self._dealer = dealer
+        self._sent = 0
+
+    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+        """Ask the dealer: position, kind and operand shapes, a few dozen bytes."""
+        s.send(self._dealer, request_tag(self._sent), encode_request(position, kind, form), counted=False)
+        self._sent += 1
+
+    def finish(self, strand: Strand) -> None:
+        """Tell the dealer that no request will follow."""
+        strand.send(self._dealer, request_tag(self._sent), b"", counted=False)
+
+    def use(self, elements: int) -> None:
+        """Keep no stock."""
+
+    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+        """Wait for the reply."""
+        buffer = await s.receive(self._dealer, correction_tag(position))
+        self.peak_elements = max(self.peak_elements, form.corrected_words)
+        return self._ops.unpack(buffer, (ShapeTensor(form.corrected),))[0]
+
+
+class Streamed:
+    """The dealer runs ahead; a bounded stock is kept, and each bundle used up gives the dealer credit."""
+
+    immediate = False
+
+    def __init__(self, ops: Ops, dealer: Party) -> None:
+        self.elements = 0
+        self.peak_elements = 0
+        self._ops = ops
+        self._dealer = dealer
+        self._items: dict[Position, tuple[int, Any]] = {}
+        self._left: dict[int, int] = {}
+        self._waiting: dict[Position, Wake] = {}
+
+    async def fill(self, strand: Strand) -> None:
+        """Receive bundles until the last one: a task of server 1 beside its program."""
+        number = 0
+        while True:
+            bundle: Bundle = await strand.receive(self._dealer, bundle_tag(number))
+            self.elements += len(bundle.buffer) // WORD_BYTES
+            self.peak_elements = max(self.peak_elements, self.elements)
+            self._left[number] = len(bundle.index)
+            for position, part in _unpack(bundle, self._ops):
+                self._items[position] = (number, part)
+                wake = self._waiting.pop(position, None)
+                if wake is not None and not wake.done():
+                    wake.set(strand.cause)
+            if bundle.last:
+                return
+            number += 1
+
+    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+        """Ask nobody: the dealer knows the program."""
+
+    def use(self, elements: int) -> None:
+        """Refuse: which positions were used must be known."""
+        raise RuntimeError("a streamed supply is taken from position by position")
+
+    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+        """Return the correction, waiting for its bundle when the dealer is late."""
+        if position not in self._items:
+            wake = self._waiting[position] = Wake(s.world.loop, f"corrections from dealer for {s}")
+            s.resume(await wake)
+        number, part = self._items.pop(position)
+        self.elements -= form.corrected_words
+        self._left[number] -= 1
+        if not self._left[number]:
+            del self._left[number]
+            s.send(self._dealer, credit_tag(number), number.to_bytes(WORD_BYTES, "little"), counted=False)
+        return part
+
+
+_HEAD = struct.Struct("<qqBB6x")
+
+
+def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
+    """Return a request as bytes: position 16, kind and number of operands 8, then 8 + 8 d an operand of d axes."""
+    parts = [_HEAD.pack(*position, KINDS.index(kind), len(form.operands))]
+    for shape in form.operands:
+        parts.append(struct.pack(f"<{1 + len(shape)}q", len(shape), *shape))
+    return b"".join(parts)
+
+
+def decode_request(buffer: bytes) -> tuple[Position, Kind, Layout]:
+    """Read a request."""
+    strand, step, kind, operands = _HEAD.unpack_from(buffer)
+    at = _HEAD.size
+    shapes: list[Shape] = []
+    for _ in range(operands):
+        (axes,) = struct.unpack_from("<q", buffer, at)
+        shapes.append(struct.unpack_from(f"<{axes}q", buffer, at + WORD_BYTES))
+        at += WORD_BYTES * (1 + axes)
+    return (strand, step), KINDS[kind], layout(KINDS[kind], *shapes)
