@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from comet_sim.mpc.correlated import AND, B2A, MATMUL, MULTIPLY, SQUARE
+from comet_sim.mpc.correlated import AND, B2A, MASKED, MATMUL, MULTIPLY, SQUARE
+from comet_sim.mpc.masking import Masked, MaskedView
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import WORD_BYTES
 
@@ -41,17 +42,55 @@ async def square(s: Session, x: Any) -> Any:
 
 
 async def matmul(s: Session, x: Any, y: Any) -> Any:
-    """Multiply matrices, with numpy's batch rules: one round, 8 B (mk + kn) bytes."""
+    """Multiply matrices, with numpy's batch rules: one round, 8 B (mk + kn) bytes.
+
+    An operand with a fixed mask (`Masked`) is opened once: later products do not send it again.
+    """
+    if isinstance(x, Masked | MaskedView) or isinstance(y, Masked | MaskedView):
+        return await _masked_matmul(s, x, y)
     piece = s.correlated(MATMUL, x.shape, y.shape)
     a, b = piece.seeded
     e, f = await s.open(x - a, y - b)
-    c = await piece.corrected()
+    return _combined(s, a, e, b, f, await piece.corrected())
+
+
+def _combined(s: Session, a: Any, e: Any, b: Any, f: Any, c: Any) -> Any:
+    """Return C + E B + A F, and E F besides at server 0: local."""
     ops = s.ops
-    inner = x.shape[-1]
-    s.charge(2 * c.size * inner, WORD_BYTES * (2 * e.size + 2 * f.size + 2 * c.size))
-    # E B + A F + E F for server 0 is E (B + F) + A F: two products instead of three.
+    s.charge(2 * c.size * e.shape[-1], WORD_BYTES * (2 * e.size + 2 * f.size + 2 * c.size))
+    # E B + A F + E F is E (B + F) + A F: two products instead of three.
     right = b + f if s.index == 0 else b
     return c + ops.matmul(e, right) + ops.matmul(a, f)
+
+
+async def _masked_matmul(s: Session, x: Any, y: Any) -> Any:
+    """Multiply where an operand, or both, keep their masks: only what was never opened is sent.
+
+    Rows already opened cost nothing; with both operands opened before, there is no message at all.
+    """
+    fixed = [operand if isinstance(operand, Masked | MaskedView) else None for operand in (x, y)]
+    piece = s.correlated(
+        MASKED,
+        *(
+            plain.shape if view is None else view.base.ref(swapped=view.swapped)
+            for plain, view in zip((x, y), fixed, strict=True)
+        ),
+    )
+    fresh = iter(piece.seeded)
+    masks = [next(fresh) if view is None else None for view in fixed]
+    sent = []
+    for plain, view, mask in zip((x, y), fixed, masks, strict=True):
+        sent.append(plain - mask if view is None else view.base.pending())
+    opened = iter(await s.open(*(part for part in sent if part is not None))) if any(part is not None for part in sent) else iter(())
+    operands = []
+    for view, mask, part in zip(fixed, masks, sent, strict=True):
+        if view is None:
+            operands.append((mask, next(opened)))
+            continue
+        if part is not None:
+            view.base.admit(s, next(opened))
+        operands.append(view.base.operand(swapped=view.swapped))
+    return _combined(s, *operands[0], *operands[1], await piece.corrected())
 
 
 async def bit_and(s: Session, x: Any, y: Any) -> Any:

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.mpc import ring
+from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.tensor import Shape
 
-__all__ = ["AND", "B2A", "KINDS", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "expand", "layout"]
+__all__ = ["AND", "B2A", "KINDS", "MASKED", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "expand", "layout"]
 
 Ints = NDArray[np.int64]
 
@@ -41,15 +42,17 @@ AND = Kind("and")
 """A, B, C = A & B, shared by XOR."""
 B2A = Kind("b2a")
 """Random bits, shared by XOR and by addition."""
-KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A)
+MASKED = Kind("masked")
+"""A (where an operand has no fixed mask), B, C = A @ B: masks that `comet_sim.mpc.masking` reuses stay out."""
+KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Shapes of one piece of randomness: those that come from seeds alone, then the corrected one."""
 
-    operands: tuple[Shape, ...]
-    """Shapes it was asked for."""
+    operands: tuple[Shape | MaskRef, ...]
+    """What it was asked for: shapes, and names of fixed masks."""
     seeded: tuple[Shape, ...]
     corrected: Shape
     seeded_words: int
@@ -59,20 +62,22 @@ class Layout:
 
 
 @lru_cache(maxsize=65536)
-def layout(kind: Kind, *shapes: Shape) -> Layout:
-    """Return the shapes of a piece of randomness for operands of the given shapes."""
+def layout(kind: Kind, *operands: Shape | MaskRef) -> Layout:
+    """Return the shapes of a piece of randomness for operands of the given shapes (or with fixed masks)."""
+    shapes = tuple(operand.shape if isinstance(operand, MaskRef) else operand for operand in operands)
+    seeded = tuple(operand for operand in operands if not isinstance(operand, MaskRef))
     if kind is MULTIPLY:
         corrected: Shape = np.broadcast_shapes(*shapes)
         ring_ops = prod(corrected)
-    elif kind is MATMUL:
+    elif kind is MATMUL or kind is MASKED:
         x, y = shapes
         corrected = (*np.broadcast_shapes(x[:-2], y[:-2]), x[-2], y[-1])
         ring_ops = prod(corrected) * x[-1]
     else:
         corrected = shapes[0]
         ring_ops = prod(corrected)
-    seeded_words = sum(prod(shape) for shape in shapes)
-    return Layout(shapes, shapes, corrected, seeded_words, prod(corrected), ring_ops)
+    seeded_words = sum(prod(shape) for shape in seeded)
+    return Layout(operands, seeded, corrected, seeded_words, prod(corrected), ring_ops)
 
 
 def _combine(kind: Kind, seeded: list[Ints]) -> Ints:
@@ -100,7 +105,17 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
         bit = (parts0[0] ^ parts1[0]) & 1
         return bit - last0
     seeded = [x0 + x1 for x0, x1 in zip(parts0, parts1, strict=True)]
+    if kind is MASKED:
+        fresh = iter(seeded)
+        seeded = [
+            _fixed(operand, seeds) if isinstance(operand, MaskRef) else next(fresh) for operand in form.operands
+        ]
     return _combine(kind, seeded) - last0
+
+
+def _fixed(ref: MaskRef, seeds: tuple[Prg, Prg]) -> Ints:
+    mask = ref.words(seeds[0]) + ref.words(seeds[1])
+    return mask.swapaxes(-1, -2) if ref.swapped else mask
 
 
 def _split(words: Ints, shapes: tuple[Shape, ...]) -> list[Ints]:

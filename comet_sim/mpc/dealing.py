@@ -15,6 +15,7 @@ import numpy as np
 from comet_sim.actors import Party, Strand
 from comet_sim.events import DealerRequest
 from comet_sim.mpc.correlated import Kind, Layout, deal, layout
+from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Piece, Session
 from comet_sim.mpc.supply import Bundle, Position, bundle_tag, credit_tag
@@ -138,9 +139,9 @@ class DealingSession(Session):
         super()._init_child(child)
         child.desk = self.desk
 
-    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
+    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
         """Deal at this position."""
-        form = layout(kind, *shapes)
+        form = layout(kind, *operands)
         position = self.position()
         self.desk.deal(self, kind, form, position)
         return Piece(self, position, form, tuple(ShapeTensor(shape) for shape in form.seeded), None)

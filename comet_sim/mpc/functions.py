@@ -39,7 +39,7 @@ _MASKED = -(1 << 20)
 async def exp(s: Session, x: Any, n: Iterations) -> Any:
     """Return e^x for -2^(t+1) < x <= 0 as (1 + x / 2^t)^(2^t): t rounds, 8tn bytes (t = 8: 8 rounds, 64n).
 
-    Off by x^2/2^(t+1) of its value, and by 2^t units in the last place near 0.
+    Off by x^2/2^(t+1) of its value, and by up to 2^(t+1) units in the last place near 0.
     """
     with s.scope("exp"):
         y = s.add_public(s.truncate(x, n.exp), s.constant(1))

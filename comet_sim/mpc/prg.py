@@ -36,16 +36,21 @@ class Prg:
             raise InputError(f"PRG seed has {len(seed)} bytes; it must have {SEED_BYTES}")
         self._encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
 
-    def words(self, position: Position, n: int) -> npt.NDArray[np.int64]:
-        """Return the first n words of the stream at `position`, uniform in Z_2^64, shape (n,), int64.
+    def words(self, position: Position, n: int, *, skip: int = 0) -> npt.NDArray[np.int64]:
+        """Return n words of the stream at `position` after the first `skip`, uniform in Z_2^64, (n,), int64.
 
         A longer request at the same position starts with the words of a shorter one, so ask once and split.
         Raises InputError for a negative n or a pair that does not fit two signed 64-bit integers.
         """
-        if n < 0:
-            raise InputError(f"PRG was asked for {n} words; the number must not be negative")
+        if n < 0 or skip < 0:
+            raise InputError(f"PRG was asked for {n} words after {skip}; the numbers must not be negative")
+        if skip % 2:  # a block holds two words
+            return self.words(position, n + 1, skip=skip - 1)[1:]
         encryptor = self._encryptor
-        encryptor.reset_nonce(initial_counter(position))
+        counter = initial_counter(position)
+        if skip:
+            counter = ((int.from_bytes(counter) + skip // 2) % (1 << 128)).to_bytes(16)
+        encryptor.reset_nonce(counter)
         out = np.empty(n, dtype="<i8")
         if n:
             room = out.data.cast("B")

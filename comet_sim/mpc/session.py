@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from comet_sim.actors import Party, Strand
 from comet_sim.mpc import ring
 from comet_sim.mpc.correlated import Kind, Layout, expand, layout
+from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.supply import Position, Supply
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
@@ -138,9 +139,9 @@ class Session(Strand):
 
     # -- correlated randomness ------------------------------------------------------------------------
 
-    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
+    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
         """Return this server's part of a piece of correlated randomness for the next program position."""
-        form = layout(kind, *shapes)
+        form = layout(kind, *operands)
         position = self.position()
         if self.supply is not None and not self.supply.immediate:
             self.supply.request(self, position, kind, form)

@@ -14,6 +14,7 @@ from comet_sim.actors import Party, Strand
 from comet_sim.errors import CometSimError
 from comet_sim.kernel import Wake
 from comet_sim.mpc.correlated import KINDS, Kind, Layout, layout
+from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
 
 if TYPE_CHECKING:
@@ -223,13 +224,23 @@ class Streamed:
 
 
 _HEAD = struct.Struct("<qqBB6x")
+_MASK = struct.Struct("<qqqqqqq")
 
 
 def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
-    """Return a request as bytes: position 16, kind and number of operands 8, then 8 + 8 d an operand of d axes."""
+    """Return a request as bytes: position 16, kind and number of operands 8, then 8 + 8 d an operand of d axes.
+
+    An operand with a fixed mask names it: 56 bytes, its axes, and the name.
+    """
     parts = [_HEAD.pack(*position, KINDS.index(kind), len(form.operands))]
-    for shape in form.operands:
-        parts.append(struct.pack(f"<{1 + len(shape)}q", len(shape), *shape))
+    for operand in form.operands:
+        if isinstance(operand, MaskRef):
+            name = operand.name.encode()
+            shape = operand.rest
+            figures = (-1, len(name), operand.version, operand.axis, operand.rows, operand.swapped, len(shape))
+            parts += [_MASK.pack(*figures), struct.pack(f"<{len(shape)}q", *shape), name]
+        else:
+            parts.append(struct.pack(f"<{1 + len(operand)}q", len(operand), *operand))
     return b"".join(parts)
 
 
@@ -237,9 +248,17 @@ def decode_request(buffer: bytes) -> tuple[Position, Kind, Layout]:
     """Read a request."""
     strand, step, kind, operands = _HEAD.unpack_from(buffer)
     at = _HEAD.size
-    shapes: list[Shape] = []
+    found: list[Shape | MaskRef] = []
     for _ in range(operands):
         (axes,) = struct.unpack_from("<q", buffer, at)
-        shapes.append(struct.unpack_from(f"<{axes}q", buffer, at + WORD_BYTES))
-        at += WORD_BYTES * (1 + axes)
-    return (strand, step), KINDS[kind], layout(KINDS[kind], *shapes)
+        if axes >= 0:
+            found.append(struct.unpack_from(f"<{axes}q", buffer, at + WORD_BYTES))
+            at += WORD_BYTES * (1 + axes)
+            continue
+        _, length, version, axis, rows, swapped, axes = _MASK.unpack_from(buffer, at)
+        rest = struct.unpack_from(f"<{axes}q", buffer, at + _MASK.size)
+        at += _MASK.size + WORD_BYTES * axes
+        name = buffer[at : at + length].decode()
+        at += length
+        found.append(MaskRef(name, version, axis, rows, rest, bool(swapped)))
+    return (strand, step), KINDS[kind], layout(KINDS[kind], *found)

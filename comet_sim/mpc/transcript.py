@@ -17,6 +17,7 @@ import numpy as np
 from comet_sim.actors import Party
 from comet_sim.events import Names
 from comet_sim.mpc.correlated import Kind, Layout, layout
+from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.session import Piece, Session
 from comet_sim.mpc.tensor import Blank, Shape, ShapeOps, ShapeTensor
 
@@ -92,9 +93,9 @@ class _Walk(Session):
             now.peak = ring_ops + moved
             now.peak_path = self.world.names.text(self.path)
 
-    def correlated(self, kind: Kind, *shapes: Shape) -> Piece:
+    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
         """Note what is dealt here, and the work of expanding it."""
-        form = layout(kind, *shapes)
+        form = layout(kind, *operands)
         position = self.position()
         self.deals.append(Deal(self.world.names.text(self.path), position[1], kind, form))
         self.charge_expansion(form)

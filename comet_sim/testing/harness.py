@@ -64,7 +64,7 @@ class ProtocolRun:
     """What happened: records in order, the outputs of both servers, and what each server received.
 
     `views` holds the buffers a server received, the dealer's corrections included, in order; a shape run's are
-    blank. `unused` counts correction elements dealt and never used.
+    blank. `unused` counts correction elements dealt and never used, `stock_peak` the most server 1 held at once.
 
     `raw` is the reconstructed output (int64, additive), `xor` the same for XOR shares, `values` decoded to
     floats; lists when the protocol returns a tuple. Shape runs have none of them.
@@ -81,6 +81,7 @@ class ProtocolRun:
     bits: int = 16
     online_ns: int = 0
     unused: int = 0
+    stock_peak: int = 0
 
     def message(self, record: Message) -> None:
         """Observe a message."""
@@ -232,7 +233,8 @@ def run_protocol(
     of shares, or None. Inputs are arrays of numbers (shared in fixed point with `bits` fractional bits),
     `Integers`, `Bits` or `Public`. With `exact=False` only shapes run; `replay=False` then walks every
     protocol in full. `seed` decides all randomness, `topology` names `server0`, `server1` and `dealer`.
-    `dealing` says when corrections are dealt. Raises what the program raises, DeadlockError when the servers wait for each other forever.
+    `dealing` says when corrections are dealt. Raises what the program raises, in an ExceptionGroup, and
+    DeadlockError when the servers wait for each other forever.
     """
     run = ProtocolRun(bits=bits, auditor=Auditor() if audit and exact else None)
     loop = VirtualLoop()
@@ -267,7 +269,9 @@ def run_protocol(
             await deal_ahead(parties["dealer"], servers, bits, exact, walk, bound)
 
     async def serve(index: int) -> None:
-        session = Session(servers[index], servers[1 - index], index, ops, bits, supply if index else None, run.auditor)
+        session = Session(
+            servers[index], servers[1 - index], index, ops, bits, supply if index else None, run.auditor
+        )
         session.transcripts = transcripts
         if exact:
             session.seed = Prg(stream_key(seed, "dealer", SERVERS[index]))
@@ -296,4 +300,5 @@ def run_protocol(
 
     run_virtual(play(), loop_factory=lambda: loop)
     run.unused = supply.elements
+    run.stock_peak = supply.peak_elements
     return run

@@ -39,9 +39,7 @@ class Stage:
         self.a, self.b = (Party(self.world, name, device) for name in "ab")
         link = LinkConfig(rate=None, delay=DELAY)
         topology = Topology(("a", "b"), {("a", "b"): link, ("b", "a"): link})
-        self.world.network = Network(
-            self.loop, topology, self.world.deliver, self.seen.message, self.names
-        )
+        self.world.network = Network(self.loop, topology, self.world.deliver, self.seen.message, self.names)
 
     def play(self, **programs: Coroutine[Any, Any, Any]) -> dict[str, Any]:
         async def all_of_them() -> dict[str, Any]:

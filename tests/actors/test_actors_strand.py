@@ -23,7 +23,9 @@ def test_rounds_take_one_delay_each(make_stage, count):
     depths = stage.play(a=rounds(Strand(stage.a), stage.b, count), b=rounds(Strand(stage.b), stage.a, count))
     assert depths == {"a": count, "b": count}
     assert stage.loop.now_ns == count * DELAY
-    assert [message.depth for message in stage.seen.messages] == [n for n in range(1, count + 1) for _ in "ab"]
+    assert [message.depth for message in stage.seen.messages] == [
+        n for n in range(1, count + 1) for _ in "ab"
+    ]
     assert stage.names.text(stage.seen.messages[-1].path) == f"round{count - 1}"
     assert stage.a.mailbox.unclaimed() == stage.b.mailbox.unclaimed() == 0
 
@@ -97,7 +99,7 @@ def test_children_share_the_device_but_not_the_link_delay(make_stage):
         return strand.depth, strand.world.loop.now_ns
 
     done = stage.play(a=program(Strand(stage.a), stage.b), b=program(Strand(stage.b), stage.a))
-    assert done == {name: (1, 3 * 300 + DELAY) for name in "ab"}
+    assert done == dict.fromkeys("ab", (1, 3 * 300 + DELAY))
     starts = [(span.ready, span.start) for span in stage.seen.spans if span.party == stage.a.id]
     assert starts == [(0, 0), (0, 300), (0, 600)]
     assert {message.depth for message in stage.seen.messages} == {1}

@@ -1,4 +1,4 @@
-"""What several files of this directory use: settings of hypothesis, ring elements, and a program for each op."""
+"""What the tests of operations share: settings of hypothesis, ring elements, iteration counts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from comet_sim.mpc import beaver, compare, functions, maximum
 from comet_sim.mpc.functions import Iterations
-from comet_sim.testing import Bits, Integers, Public
 
 CRYPTEN = Iterations()
 ACCURATE = Iterations(exp=9, reciprocal=10, inverse_sqrt=6)
@@ -44,44 +42,4 @@ def with_steps(function, steps: Iterations = CRYPTEN):
     return program
 
 
-async def layer_norm(s, x, weight, bias):
-    return await functions.layer_norm(s, x, weight, bias, exponent=2, epsilon=1e-5, n=CRYPTEN)
-
-
-async def reveal(s, x):
-    return (await s.open(x))[0]
-
-
-async def side_by_side(s, x, *weights):
-    return tuple(await s.gather(*(lambda c, w=w: beaver.matmul(c, x, w) for w in weights)))
-
-
-def normal(*shape: int, seed: int = 0):
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 CAUSAL = np.tri(3, 6, 3, dtype=bool)
-
-# Every operation with inputs of a few elements.
-OPS = {
-    "open": (reveal, normal(3)),
-    "multiply": (beaver.multiply, normal(3, 1), normal(4)),
-    "square": (beaver.square, normal(5)),
-    "matmul": (beaver.matmul, normal(2, 3, 4), normal(2, 4, 5)),
-    "bit_and": (beaver.bit_and, Bits(uniform(1, 6)), Bits(uniform(2, 6))),
-    "b2a": (beaver.bits_to_arithmetic, Bits([[0, 1], [1, 0]])),
-    "a2b": (compare.arithmetic_to_bits, Integers(uniform(3, 4))),
-    "less_than_zero": (compare.less_than_zero, normal(2, 3)),
-    "equal": (compare.equal, Integers([1, 2, 3]), Integers([1, 5, 3])),
-    "where": (compare.where, Integers([0, 1]), normal(2), normal(2)),
-    "relu": (compare.relu, normal(7)),
-    "maximum": (maximum.maximum, normal(2, 11)),
-    "exp": (with_steps(functions.exp), -abs(normal(5))),
-    "reciprocal": (with_steps(functions.reciprocal), 1 + abs(normal(5))),
-    "inverse_sqrt": (with_steps(functions.inverse_sqrt), 1 + abs(normal(5))),
-    "softmax": (with_steps(functions.softmax), normal(2, 3, 6), Public(None)),
-    "softmax_masked": (with_steps(functions.softmax), normal(2, 3, 6), Public(CAUSAL)),
-    "softmax_of_one": (with_steps(functions.softmax), normal(4, 1), Public(None)),
-    "layer_norm": (layer_norm, normal(3, 8), normal(8), normal(8)),
-    "forked": (side_by_side, normal(2, 3), normal(3, 4), normal(3, 4), normal(3, 2)),
-}

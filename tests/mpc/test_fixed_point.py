@@ -10,6 +10,7 @@ from comet_sim.mpc import beaver, functions
 from comet_sim.testing import Public, run_protocol
 
 ULP = 2.0**-16
+WORST = 0.012  # error of a softmax entry with CrypTen's own steps
 exp = with_steps(functions.exp)
 reciprocal = with_steps(functions.reciprocal)
 inverse_sqrt = with_steps(functions.inverse_sqrt)
@@ -65,11 +66,11 @@ def test_scale_by_a_public_number():
 
 @pytest.mark.parametrize("steps", [CRYPTEN, ACCURATE], ids=["crypten", "accurate"])
 def test_exp_over_the_scores_of_a_softmax(steps):
-    """Relative error x^2/2^(t+1) of the approximation; 2^t units of rounding near 0, where e^x is near 1."""
+    """Relative error x^2/2^(t+1) of the approximation, and 2^(t+1) units of rounding times e^x."""
     x = np.linspace(-16, 0, 5001)
     error = abs(run_protocol(with_steps(functions.exp, steps), x).values - np.exp(x))
     assert (
-        error <= np.exp(x) * (x**2 + 1) / 2 ** (steps.exp + 1) + 2**steps.exp * ULP * np.exp(x) + 16 * ULP
+        error <= np.exp(x) * x**2 / 2 ** (steps.exp + 1) + 2 * 2**steps.exp * ULP * np.exp(x) + 16 * ULP
     ).all()
 
 
@@ -101,17 +102,17 @@ LENGTHS = (2, 3, 16, 17, 33, 128, 129, 250, 255, 512, 1024, 2048)
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_softmax_of_long_and_short_rows(length):
-    """Entries within 0.008 and sums within 0.003 for up to 2,048 entries, flat rows and peaked ones alike.
+    """Entries within 0.012 and sums within 0.003 for up to 2,048 entries, flat rows and peaked ones alike.
 
-    The error is the exponential's. Rows of equal scores once summed to 1.15 at 250 entries: the reciprocal is
-    off by a quarter near 128, and garbage near 250.
+    The error is the exponential's: a sum of entries 3 below the largest is 2% short. Rows of equal scores
+    once summed to 1.15 at 250 entries: the reciprocal is off by a quarter near 128, and garbage near 250.
     """
     rng = np.random.default_rng(length)
     rows = [np.zeros(length), np.full(length, -3.0), rng.normal(size=length), 5 * rng.normal(size=length)]
     rows.append(np.where(np.arange(length) == length // 2, 4.0, -200.0))
     x = np.stack(rows)
     got = run_protocol(softmax, x, Public(None)).values
-    assert abs(got - softmax_of(x)).max() < 0.008
+    assert abs(got - softmax_of(x)).max() < WORST
     assert abs(got.sum(-1) - 1).max() < 0.003
     equal = got[:2]
     assert np.ptp(equal, axis=1).max() <= 3 * ULP, "equal scores have equal weights"
@@ -130,7 +131,7 @@ def test_masked_entries_weigh_nothing(masked_score):
     x = np.random.default_rng(1).normal(size=(2, 3, 6))
     x = np.where(CAUSAL, x, masked_score)
     got = run_protocol(softmax, x, Public(CAUSAL)).values
-    assert abs(got - softmax_of(x, CAUSAL)).max() < 0.008
+    assert abs(got - softmax_of(x, CAUSAL)).max() < WORST
     assert not got[np.broadcast_to(~CAUSAL, got.shape)].any() or abs(got[..., ~CAUSAL]).max() <= ULP
 
 
@@ -140,7 +141,7 @@ def test_a_causal_prompt_of_many_tokens():
     allowed = np.tri(tokens, dtype=bool)
     x = 2 * np.random.default_rng(2).normal(size=(tokens, tokens))
     got = run_protocol(softmax, x, Public(allowed)).values
-    assert abs(got - softmax_of(x, allowed)).max() < 0.008
+    assert abs(got - softmax_of(x, allowed)).max() < WORST
     assert abs(got.sum(-1) - 1).max() < 0.003
 
 
@@ -150,12 +151,9 @@ def test_softmax_of_one_entry_costs_nothing():
     assert not run.messages[1:] and run.bytes == 0
 
 
-@pytest.mark.parametrize("scale", [0.4, 1.0, 12.0])
-@pytest.mark.parametrize("exponent", [0, 2])
+@pytest.mark.parametrize(("scale", "exponent"), [(0.4, 0), (0.4, 2), (1.0, 0), (2.0, 2), (9.0, 0)])
 def test_layer_norm(scale, exponent):
     """Half a percent (three Newton steps) of the normalised value while 4^exponent * variance is in range."""
-    if scale**2 * 4.0**exponent > 154:
-        pytest.skip("out of the inverse square root's range by construction")
     rng = np.random.default_rng(0)
     x, weight, bias = scale * rng.normal(size=(6, 64)) + 1.5, rng.normal(size=64), rng.normal(size=64)
 
@@ -199,4 +197,4 @@ def test_softmax_of_any_shape(rows, length, seed):
     x = 4 * np.random.default_rng(seed).normal(size=(rows, length))
     got = run_protocol(softmax, x, Public(None), seed=seed).values
     assert got.shape == x.shape
-    assert abs(got - softmax_of(x)).max() < 0.008
+    assert abs(got - softmax_of(x)).max() < WORST

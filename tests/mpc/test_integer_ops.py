@@ -10,7 +10,7 @@ from mpc_cases import EDGES, derandomised, ring_arrays, uniform, words
 from comet_sim.mpc import beaver, compare, maximum
 from comet_sim.testing import Bits, Integers, Public, run_protocol
 
-PAIRS = hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=3, max_side=4)
+PAIRS = hnp.mutually_broadcastable_shapes(num_shapes=2, min_dims=1, max_dims=3, max_side=4)
 
 
 @derandomised

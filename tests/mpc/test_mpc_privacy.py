@@ -139,13 +139,13 @@ async def unmasked(s, x):
 
 async def short_mask(s, x):
     """Masks the upper half only."""
-    a, _ = await s.correlated(beaver.SQUARE, x.shape)
+    (a,) = s.correlated(beaver.SQUARE, x.shape).seeded
     return (await s.open(x - ((a >> 32) << 32)))[0]
 
 
 async def mask_twice(s, x):
     """Opens two values under one mask."""
-    a, _ = await s.correlated(beaver.SQUARE, x.shape)
+    (a,) = s.correlated(beaver.SQUARE, x.shape).seeded
     await s.open(x - a)
     return (await s.open(x + x - x - a))[0]
 
@@ -181,7 +181,8 @@ def test_servers_and_dealer_share_no_stream():
 
     async def program(s, x):
         s.random_bits((64,))
-        return (await s.correlated(beaver.MULTIPLY, x.shape, x.shape))[:3]
+        piece = s.correlated(beaver.MULTIPLY, x.shape, x.shape)
+        return (*piece.seeded, await piece.corrected())
 
     run = run_protocol(program, np.zeros(64), seed=5)
     parts = [part.view(np.uint64) for output in run.outputs for part in output]

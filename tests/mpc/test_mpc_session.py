@@ -9,9 +9,11 @@ from comet_sim.actors import DeviceProfile
 from comet_sim.errors import CometSimError
 from comet_sim.kernel import DeadlockError
 from comet_sim.mpc import beaver, compare, functions, maximum
+from comet_sim.mpc.correlated import SQUARE, layout
 from comet_sim.mpc.dealing import BUNDLE_WORDS, DealingSession
 from comet_sim.mpc.functions import Iterations
-from comet_sim.mpc.session import Session, Stock
+from comet_sim.mpc.session import Session
+from comet_sim.mpc.supply import Bundle, Stock
 from comet_sim.mpc.tensor import ExactOps, ShapeOps
 from comet_sim.mpc.transcript import replayable
 from comet_sim.testing import Bits, Integers, Public, run_protocol
@@ -91,17 +93,17 @@ OPS = {
 def positions(monkeypatch):
     """Where each party (0, 1, and 2 for the dealer) takes or deals randomness: name, path, kind, shapes."""
     seen: list[list[tuple[object, ...]]] = [[], [], []]
-    for kind in (Session, DealingSession):
 
-        def watch(original):
-            async def correlated(self, kind, *shapes):
-                path = self.world.names.text(self.path)
-                seen[self.index].append((self.id, self.step, path, kind.name, shapes))
-                return await original(self, kind, *shapes)
+    def watch(original):
+        def correlated(self, kind, *shapes):
+            path = self.world.names.text(self.path)
+            seen[self.index].append((self.id, self.step, path, kind.name, shapes))
+            return original(self, kind, *shapes)
 
-            return correlated
+        return correlated
 
-        monkeypatch.setattr(kind, "correlated", watch(kind.correlated))
+    for session in (Session, DealingSession):
+        monkeypatch.setattr(session, "correlated", watch(session.correlated))
     return seen
 
 
@@ -196,10 +198,10 @@ def test_randomness_serves_once():
 
     async def again(s, x):
         step = s.step
-        await s.correlated(beaver.SQUARE, x.shape)
+        await s.correlated(beaver.SQUARE, x.shape).corrected()
         if s.index == 1:
             s.step = step
-            await s.correlated(beaver.SQUARE, x.shape)
+            await s.correlated(beaver.SQUARE, x.shape).corrected()
 
     with pytest.raises(ExceptionGroup) as caught:
         run_protocol(again, np.ones(3))
@@ -208,17 +210,14 @@ def test_randomness_serves_once():
     assert str(error) == "no correlated randomness was dealt for program position (0, 0) of shape (3,)"
 
 
-def test_stock_counts_what_is_held():
+async def test_stock_counts_what_is_held():
     """Peak and remainder go to the summary."""
-    from comet_sim.mpc.correlated import SQUARE, layout
-    from comet_sim.mpc.session import Bundle
-
     for ops in (ExactOps(), ShapeOps()):
-        stock = Stock()
+        stock = Stock(ops)
         buffer = ops.pack((ops.zeros((4,)),))
         for number in range(3):
-            stock.add(Bundle(buffer, [((0, number), (4,))], last=number == 2), ops)
-        stock.take((0, 1), layout(SQUARE, (4,)), ops)
+            stock.add(Bundle(buffer, [((0, number), (4,))], last=number == 2))
+        await stock.take(None, (0, 1), layout(SQUARE, (4,)))
         assert (stock.elements, stock.peak_elements) == (8, 12)
 
 
