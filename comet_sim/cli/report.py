@@ -142,6 +142,14 @@ def _reveals(summary: dict[str, Any]) -> Table | None:
     return shown
 
 
+def _dealing(summary: dict[str, Any]) -> str:
+    """Say when corrections were dealt, and what that cost: memory of the stock, and time on the critical path."""
+    stock = format_size(8 * summary["dealer"]["stock_peak_elements"])
+    line = f"dealt {summary['dealer_mode']}; server1 held at most {stock} of corrections"
+    waited = summary["dealer_wait_ns"]
+    return f"{line}; {format_duration(waited)} of the online time was spent on the dealer" if waited else line
+
+
 def _facts(summary: dict[str, Any], folder: Path) -> Table:
     shown = table("", "", "")
     dealt = summary["dealer"]
@@ -150,6 +158,7 @@ def _facts(summary: dict[str, Any], folder: Path) -> Table:
         f"{dealt['requests']:,} pieces of correlated randomness, "
         f"{format_count(dealt['correction_elements'])} correction elements sent to server1, 8 bytes each",
     )
+    shown.add_row("", _dealing(summary))
     wraps = summary["truncation"]
     if wraps is not None:
         shown.add_row(

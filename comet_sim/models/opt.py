@@ -15,6 +15,7 @@ import numpy as np
 
 from comet_sim.models.config import ModelConfig
 from comet_sim.mpc.beaver import matmul
+from comet_sim.mpc.masking import Masked
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.suite import Suite
 from comet_sim.mpc.tensor import WORD_BYTES
@@ -28,26 +29,40 @@ class Layout:
 
     `qkv`: one product for Q, K and V (`fused`: the input is opened once), three side by side (`parallel`), or
     three in a row (`sequence`, as the reference decoder runs them). `final_norm`: only the `last` row, which
-    the LM head needs, or `all` rows.
+    the LM head needs, or `all` rows. `weights` and `cache`: whether weight matrices, and cached keys and values,
+    are masked and sent at each use (`per-use`) or opened once under a fixed mask (`reuse`).
     """
 
     qkv: Literal["fused", "parallel", "sequence"] = "fused"
     final_norm: Literal["last", "all"] = "last"
+    weights: Literal["per-use", "reuse"] = "per-use"
+    cache: Literal["per-use", "reuse"] = "per-use"
 
 
 class KVCache:
-    """Shares of keys and values of all earlier tokens: per layer two tensors (heads, T, head dim)."""
+    """Shares of keys and values of all earlier tokens: per layer two tensors (heads, T, head dim).
 
-    __slots__ = ("layers", "length")
+    With `reuse` they keep their masks, and only new rows are opened.
+    """
 
-    def __init__(self, layers: int) -> None:
+    __slots__ = ("layers", "length", "reuse")
+
+    def __init__(self, layers: int, *, reuse: bool = False) -> None:
         self.length = 0
+        self.reuse = reuse
         self.layers: list[tuple[Any, Any] | None] = [None] * layers
 
     def extend(self, s: Session, layer: int, keys: Any, values: Any) -> tuple[Any, Any]:
         """Append keys and values (heads, m, head dim) of new tokens; return all of the layer's."""
         cached = self.layers[layer]
-        if cached is not None:
+        if self.reuse:
+            if cached is not None:
+                cached[0].append(s, keys)
+                cached[1].append(s, values)
+                return cached
+            keys = Masked(s, f"layer{layer}/keys", keys, axis=1)
+            values = Masked(s, f"layer{layer}/values", values, axis=1)
+        elif cached is not None:
             keys = s.ops.concat([cached[0], keys], 1)
             values = s.ops.concat([cached[1], values], 1)
         self.layers[layer] = (keys, values)
@@ -74,6 +89,22 @@ class PrivateOPT:
         self.exponents = exponents
         self.suite = suite
         self.layout = layout
+        self._masked: dict[str, Masked] = {}
+
+    def new_cache(self) -> KVCache:
+        """Return an empty KV cache."""
+        return KVCache(self.config.layers, reuse=self.layout.cache == "reuse")
+
+    def _matrix(self, s: Session, *names: str) -> Any:
+        """Return a weight matrix as the operand of a product: several side by side, masked as the layout says."""
+        if self.layout.weights == "reuse" and names[0] in self._masked:
+            return self._masked[names[0]]
+        shares = [self.weights[name] for name in names]
+        share = shares[0] if len(shares) == 1 else s.ops.concat(shares, 1)
+        if self.layout.weights == "per-use":
+            return share
+        masked = self._masked[names[0]] = Masked(s, names[0], share)
+        return masked
 
     async def forward(self, s: Session, onehot: Any, cache: KVCache) -> Any:
         """Return shares of the next token's logits (1, V) after m tokens given as one-hot rows (m, V).
@@ -84,7 +115,7 @@ class PrivateOPT:
         tokens = onehot.shape[0]
         start = cache.length
         with s.scope("embedding"):
-            x = await matmul(s, onehot, self.weights["embed"])
+            x = await matmul(s, onehot, self._matrix(s, "embed"))
             first = start + config.position_offset
             x = x + self.weights["positions"][first : first + tokens]
         allowed = None
@@ -103,7 +134,7 @@ class PrivateOPT:
                 x = x[-1:]
             x = await self._norm(s, "final_norm", x)
             with s.scope("logits"):
-                table = self.weights[config.head_name].swapaxes(0, 1)
+                table = self._matrix(s, config.head_name).swapaxes(0, 1)
                 return s.truncate(await matmul(s, x[-1:], table))
 
     async def _norm(self, s: Session, name: str, x: Any) -> Any:
@@ -118,7 +149,7 @@ class PrivateOPT:
 
     async def _linear(self, s: Session, name: str, x: Any) -> Any:
         """Multiply by a weight matrix (in, out) and add the bias: 1 round, 8 (m in + in out) bytes."""
-        product = s.truncate(await matmul(s, x, self.weights[f"{name}/weight"]))
+        product = s.truncate(await matmul(s, x, self._matrix(s, f"{name}/weight")))
         s.charge(0, WORD_BYTES * 3 * product.size)
         return product + self.weights[f"{name}/bias"]
 
@@ -129,7 +160,7 @@ class PrivateOPT:
             return [await self._linear(s, name, x) for name in names]
         if self.layout.qkv == "parallel":
             return await s.gather(*(lambda child, name=name: self._linear(child, name, x) for name in names))
-        weight = s.ops.concat([self.weights[f"{name}/weight"] for name in names], 1)
+        weight = self._matrix(s, *(f"{name}/weight" for name in names))
         product = s.truncate(await matmul(s, x, weight))
         s.charge(0, WORD_BYTES * 3 * product.size)
         width = product.shape[1] // 3

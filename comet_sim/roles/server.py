@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from comet_sim.actors import Party, Strand
-from comet_sim.models.opt import KVCache, PrivateOPT
+from comet_sim.models.opt import PrivateOPT
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import Ops, Shape, ShapeTensor
@@ -65,7 +65,7 @@ async def serve(
 
     `user_prg` is server 0's stream of the user's seed (exact runs). `on_token` is told each finished step.
     """
-    cache = KVCache(model.config.layers)
+    cache = model.new_cache()
     chosen: int | None = None
     for token in range(plan.output_tokens):
         with s.scope(f"token{token}"):

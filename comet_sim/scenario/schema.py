@@ -9,8 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
 from comet_sim.models.devices import DEVICES
+from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
 from comet_sim.network.profiles import LinkSpec, NetworkSpec, list_profiles, load_profile, merge
+from comet_sim.units import parse_size
 
 __all__ = [
     "ComputeSpec",
@@ -28,6 +30,8 @@ SYSTEMS = ("dense",)
 _PLANNED = ("comet", "puma")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
+DEFAULT_STOCK = "16MiB"
+"""How far a streaming dealer runs ahead unless the scenario says otherwise."""
 
 
 class SettingError(InputError, ValueError):
@@ -183,6 +187,24 @@ class ComputeSpec(_Table):
     ] = "cpu"
 
 
+def _size(text: str | None) -> str | None:
+    if text is not None and parse_size(text) < WORD_BYTES:
+        raise ValueError(f"read {text!r}; a stock holds at least one element, {WORD_BYTES} bytes")
+    return text
+
+
+class MaskingSpec(_Table):
+    """Masks of operands that are used again: `per-use` masks and sends them each time, as in CrypTen.
+
+    `reuse` opens a tensor once under a fixed mask; the paper has no such setting.
+    """
+
+    weights: Annotated[
+        Literal["per-use", "reuse"], Field(description="Weight matrices, the embedding table included.")
+    ] = "per-use"
+    cache: Annotated[Literal["per-use", "reuse"], Field(description="Cached keys and values.")] = "per-use"
+
+
 class ProtocolSpec(_Table):
     """Choices of the protocol that change its traffic or who learns what, not the model."""
 
@@ -210,13 +232,23 @@ class ProtocolSpec(_Table):
         ),
     ] = 16
     dealer: Annotated[
-        Literal["offline"],
-        Field(description="When correlated randomness is dealt: all of it before the user is served."),
+        Literal["offline", "on-demand", "streamed"],
+        Field(
+            description="When correlated randomness is dealt: all of it before the user is served, each piece "
+            "when server 1 asks for it, or ahead of use with a bounded stock."
+        ),
     ] = "offline"
+    dealer_stock: Annotated[
+        str | None,
+        AfterValidator(_size),
+        Field(
+            description="Most corrections a streaming dealer runs ahead, as a size (16MiB by default); "
+            "streamed only."
+        ),
+    ] = None
     masking: Annotated[
-        Literal["per-use"],
-        Field(description="Weights are masked and opened anew at each use, as in CrypTen."),
-    ] = "per-use"
+        MaskingSpec, Field(description="Whether operands are masked and sent at each use, or opened once.")
+    ] = MaskingSpec()
     audit: Annotated[
         bool,
         Field(
@@ -313,6 +345,11 @@ class Scenario(_Table):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
+        if self.protocol.dealer_stock is not None and self.protocol.dealer != "streamed":
+            raise SettingError(
+                ("protocol", "dealer_stock"),
+                f'only a streamed dealer has a bounded stock, but protocol.dealer is "{self.protocol.dealer}"',
+            )
         if self.execution == "shape":
             if self.workload.stop == "eos":
                 raise SettingError(
@@ -339,7 +376,11 @@ class Scenario(_Table):
             and workload.prompt_window is None
         ):
             workload = workload.model_copy(update={"prompt_window": "prose-0"})
-        return self.model_copy(update={"network": self.network.resolved(), "workload": workload})
+        protocol = self.protocol
+        if protocol.dealer == "streamed" and protocol.dealer_stock is None:
+            protocol = protocol.model_copy(update={"dealer_stock": DEFAULT_STOCK})
+        changes = {"network": self.network.resolved(), "workload": workload, "protocol": protocol}
+        return self.model_copy(update=changes)
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,13 +14,16 @@ from comet_sim.events import Names
 from comet_sim.models.checkpoint import load_checkpoint
 from comet_sim.models.devices import DEVICES
 from comet_sim.models.opt import Layout
+from comet_sim.mpc.tensor import WORD_BYTES
+from comet_sim.roles.dealer import Dealing
 from comet_sim.roles.plan import Plan
 from comet_sim.scenario.prepare import Prepared, prepare
-from comet_sim.scenario.schema import Scenario, SystemSpec
+from comet_sim.scenario.schema import DEFAULT_STOCK, Scenario, SystemSpec
 from comet_sim.simulation.stage import PARTIES, Inference, Progress, play
 from comet_sim.simulation.summary import summarise
 from comet_sim.trace.recorder import Recorder
 from comet_sim.trace.store import Trace
+from comet_sim.units import parse_size
 
 if TYPE_CHECKING:
     from comet_sim.trace.filters import Filter
@@ -107,7 +110,13 @@ def _inference(scenario: Scenario, system: SystemSpec, prepared: Prepared) -> In
         topology=prepared.network.resolve(PARTIES),
         device=DEVICES[scenario.compute.device],
         seed=scenario.seed,
-        layout=Layout(qkv=protocol.qkv, final_norm=protocol.final_norm),
+        layout=Layout(
+            qkv=protocol.qkv,
+            final_norm=protocol.final_norm,
+            weights=protocol.masking.weights,
+            cache=protocol.masking.cache,
+        ),
+        dealing=Dealing(protocol.dealer, parse_size(protocol.dealer_stock or DEFAULT_STOCK) // WORD_BYTES),
         exponents=dict(checkpoint.metadata.norm_scales) if checkpoint else {},
         weights=checkpoint.weights if exact and checkpoint else None,
         prompt=(prepared.prompt.ids or ()) if exact else (),
@@ -123,6 +132,7 @@ def _describe(scenario: Scenario, system: SystemSpec, prepared: Prepared, versio
         "system": system.label,
         "suite": system.suite,
         "execution": scenario.execution,
+        "dealer_mode": scenario.protocol.dealer,
         "seed": scenario.seed,
         "prompt": prepared.prompt.text,
         "prompt_tokens": prepared.prompt.tokens,

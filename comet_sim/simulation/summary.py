@@ -5,6 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from comet_sim.events import Phase
 from comet_sim.simulation.stage import PARTIES, PHASES, Outcome
 from comet_sim.trace.critical import critical_path
@@ -78,6 +81,8 @@ def _where(trace: Trace) -> dict[str, Any]:
     Bytes and rounds beside it are those between the servers: bytes as one server sends them.
     """
     path = critical_path(trace, "online")
+    steps = path.steps.filter(_with_dealer(path.steps))
+    waited = sum(steps[part].to_numpy().sum() for part in path.parts)
     traffic = {row.op: row for row in by_op(_between_servers(trace), _PART_DEPTH) if row.phase == "online"}
     where = [
         {
@@ -89,12 +94,15 @@ def _where(trace: Trace) -> dict[str, Any]:
         }
         for share in path.by_op(_PART_DEPTH)
     ]
-    return {"where": where, "parts": path.parts}
+    return {"where": where, "parts": path.parts, "dealer_wait_ns": int(waited)}
+
+
+def _with_dealer(steps: pa.Table) -> pa.ChunkedArray:
+    """Return which steps of a critical path are the dealer's work, or messages to and from it."""
+    return pc.or_(*(pc.equal(steps[end].cast("string"), "dealer") for end in ("src", "dst")))
 
 
 def _between_servers(trace: Trace) -> Trace:
-    import pyarrow.compute as pc
-
     messages = trace.messages
     both = pc.and_(
         pc.starts_with(messages["src"].cast("string"), "server"),

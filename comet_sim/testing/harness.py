@@ -36,6 +36,7 @@ __all__ = ["Bits", "Integers", "ProtocolRun", "Public", "default_topology", "run
 
 Program = Callable[..., Coroutine[Any, Any, Any]]
 _PARTIES = (*SERVERS, "dealer")
+_AHEAD = Dealing()
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def run_protocol(
     device: DeviceProfile = DEVICES["cpu"],
     replay: bool = True,
     audit: bool = False,
-    dealing: Dealing = Dealing(),
+    dealing: Dealing = _AHEAD,
 ) -> ProtocolRun:
     """Run `program(session, *shares)` at both servers after the dealer has dealt for it.
 

@@ -91,7 +91,9 @@ def check_target(line: str) -> None:
     if words[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
         for target in words[1:]:
-            assert re.search(rf"^{re.escape(target)}:", makefile, re.M), f"no target {target!r} in the Makefile"
+            assert re.search(rf"^{re.escape(target)}:", makefile, re.M), (
+                f"no target {target!r} in the Makefile"
+            )
     if words[0] == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         for extras in re.findall(r"\[([a-z,]+)\]", line):
@@ -220,12 +222,16 @@ def test_not_run_is_for_installs_only() -> None:
     for page in PAGES:
         for block in blocks(page.read_text(encoding="utf-8")):
             if block.reason is not None:
-                assert re.search(r"\b(pip|git|make|venv)\b", block.body), f"{page.name}:{block.line} is no install"
+                assert re.search(r"\b(pip|git|make|venv)\b", block.body), (
+                    f"{page.name}:{block.line} is no install"
+                )
 
 
 def test_every_page_is_on_the_map() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
-    missing = [page.name for page in DOCS.glob("*.md") if page.name != "index.md" and f"({page.name}" not in index]
+    missing = [
+        page.name for page in DOCS.glob("*.md") if page.name != "index.md" and f"({page.name}" not in index
+    ]
     assert not missing
 
 
@@ -235,7 +241,9 @@ def test_every_shipped_scenario_profile_and_trace_column_is_described() -> None:
     trace = (DOCS / "trace.md").read_text(encoding="utf-8")
     missing = [name for name in shipped_scenarios() if f"`{name}`" not in everything]
     missing += [name for name in list_profiles() if f"`{name}`" not in network]
-    missing += [column.name for table in TABLES for column in table.columns if f"`{column.name}`" not in trace]
+    missing += [
+        column.name for table in TABLES for column in table.columns if f"`{column.name}`" not in trace
+    ]
     assert not missing
 
 
@@ -261,5 +269,6 @@ def settings(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
 def test_scenario_page_lists_every_key_with_its_default() -> None:
     # What broke: a setting added to the schema that nobody could find.
     page = (DOCS / "scenarios.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z_0-9.]+)` \| ([^|]*) \|", page, re.M)
+    section = page.split("\n## ")[1].split("\nDevices")[0]
+    rows = re.findall(r"^\| `([a-z_0-9.]+)` \| ([^|]*) \|", section, re.M)
     assert {key: default.strip().strip("`") for key, default in rows} == settings(Scenario)

@@ -1,4 +1,4 @@
-"""The tensor seam: shape tensors must follow numpy's rules, or a shape run would send other bytes than an exact one."""
+"""The tensor seam: shapes must follow numpy's rules, or a shape run would send other bytes than an exact one."""
 
 import numpy as np
 import pytest

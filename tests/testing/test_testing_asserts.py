@@ -111,7 +111,7 @@ def test_a_failure_shows_the_rows_in_question(run):
     first, head, row = str(caught.value).splitlines()
     assert first == "op layer1/square: 1 rounds, expected exactly 2"
     assert head.split()[0] == "depth"
-    assert row.split() == ["20", "server0", "server1", "80", "80", "19000", "20000", "layer1/square"]
+    assert row.split() == ["20", "server0", "server1", "80", "80", "20000", "21000", "layer1/square"]
 
 
 def test_a_failure_on_bytes_shows_the_largest_first_and_not_everything(run):
