@@ -18,12 +18,13 @@ __all__ = ["Mailbox", "Party", "Vault", "World", "acting_party"]
 
 T = TypeVar("T")
 
-_acting: ContextVar[str | None] = ContextVar("comet_sim_acting_party", default=None)
+_acting: ContextVar[Party | None] = ContextVar("comet_sim_acting_party", default=None)
 
 
 def acting_party() -> str | None:
     """Return the name of the party whose task is running, or None outside any party."""
-    return _acting.get()
+    acting = _acting.get()
+    return acting.name if acting else None
 
 
 class World:
@@ -84,15 +85,19 @@ class Vault:
 
     __slots__ = ("_items", "_owner")
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: Party) -> None:
         self._owner = owner
         self._items: dict[str, Any] = {}
 
     def _check(self, name: str) -> None:
         acting = _acting.get()
-        if acting != self._owner:
-            who = f"party {acting}" if acting else "code outside any party"
-            raise PrivacyError(f"{who} tried to use {name!r} in the vault of {self._owner}")
+        # By identity, not by name: every simulation in the process has a party called server0.
+        if acting is not self._owner:
+            owner = self._owner.name
+            who = f"party {acting.name}" if acting else "code outside any party"
+            if acting and acting.name == owner:
+                who += " of another simulation"
+            raise PrivacyError(f"{who} tried to use {name!r} in the vault of {owner}")
 
     def __getitem__(self, name: str) -> Any:
         self._check(name)
@@ -107,7 +112,7 @@ class Vault:
         return name in self._items
 
     def __repr__(self) -> str:
-        return f"<Vault of {self._owner}>"
+        return f"<Vault of {self._owner.name}>"
 
 
 class Party:
@@ -121,12 +126,12 @@ class Party:
         self.id = world.names.intern(name)
         self.mailbox = Mailbox(world.loop)
         self.device = Device(device)
-        self.vault = Vault(name)
+        self.vault = Vault(self)
         world.parties[self.id] = self
 
     async def act(self, program: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine as this party: only tasks started this way, and their children, open its vault."""
-        token = _acting.set(self.name)
+        token = _acting.set(self)
         try:
             return await program
         finally:

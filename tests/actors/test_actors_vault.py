@@ -99,3 +99,12 @@ def test_acting_ends_with_the_program_even_when_it_fails(make_stage):
         assert acting_party() is None
 
     stage.loop.run_until_complete(outside())
+
+
+def test_the_same_party_of_another_simulation_is_refused(make_stage):
+    """Every run has a server0: the guard once compared names, so a nested run could read the outer one's vault."""
+    first, second = make_stage(), make_stage()
+    first.play(a=fill(first.a, 7))
+    with pytest.raises(ExceptionGroup) as caught:
+        second.play(a=read(first.a))
+    assert str(refused(caught.value)) == "party a of another simulation tried to use 'key' in the vault of a"

@@ -120,7 +120,7 @@ def run_python(source: str, where: str, namespace: dict[str, Any]) -> str:
     out = io.StringIO()
     code = compile(source, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with redirect_stdout(out):
-        result = eval(code, namespace)  # noqa: S307 - our own documentation
+        result = eval(code, namespace)
         if inspect.iscoroutine(result):
             asyncio.run(_finish(result))
     return out.getvalue()
