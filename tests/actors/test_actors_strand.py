@@ -171,11 +171,11 @@ def test_a_deadlock_names_the_party_and_the_op_it_waits_in(make_stage):
 
 @pytest.mark.parametrize(
     ("ring_ops", "moved", "launches", "cost"),
-    [(0, 0, 0, 0), (1, 0, 0, 1), (10, 0, 0, 4), (0, 10, 0, 10), (9, 2, 3, 24), (0, 1, 0, 1)],
+    [(0, 0, 0, 0), (1, 0, 0, 1), (10, 0, 0, 4), (0, 10, 0, 5), (9, 2, 3, 24), (0, 1, 0, 1), (2, 5, 0, 3)],
 )
 def test_roofline_rounds_up(ring_ops, moved, launches, cost):
-    """3 ring operations and 1 byte a ns, 7 ns a launch: the slower of arithmetic and memory counts."""
-    profile = DeviceProfile("test", 3_000_000_000, 1_000_000_000, 7, "test")
+    """3 ring operations and 2 bytes a ns, 7 ns a launch: the slower of arithmetic and memory counts."""
+    profile = DeviceProfile("test", 3_000_000_000, 2_000_000_000, 7, "test")
     assert profile.cost(ring_ops, moved, launches) == cost
 
 

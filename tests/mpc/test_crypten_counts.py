@@ -164,34 +164,62 @@ def test_counts_of_exact_runs_equal_measured_crypten(row):
     assert figures(run_protocol(*case(row))) == {name: row[name] for name in FIGURES}
 
 
+def decoder(layout, *, tokens, d, heads, ffn):
+    """Run the prompt pass of a private OPT of one layer as shapes; return its trace."""
+    config = ModelConfig(
+        architecture="opt", name="block", layers=1, hidden=d, heads=heads, kv_heads=heads,
+        head_dim=d // heads, ffn=ffn, vocab=8, max_positions=64,
+    )  # fmt: skip
+    forms = weight_shapes(config)
+
+    async def block(s, onehot, *weights):
+        shares = dict(zip(forms, weights, strict=True))
+        await PrivateOPT(config, shares, {}, CRYPTEN, layout).forward(s, onehot, KVCache(1))
+
+    inputs = (np.zeros(form) for form in forms.values())
+    return run_protocol(block, np.zeros((tokens, config.vocab)), *inputs, exact=False).trace
+
+
+def counted(trace, path):
+    part = trace.select(Filter(path=path, phase="online", link=("server0", "server1")))
+    return sum(part.messages["payload"].to_pylist()), rounds(part, path, "online")
+
+
 @pytest.mark.parametrize(
     "row", [r for r in ROWS if r["op"] == "decoder_block" and r["params"]["act"] == "relu"], ids=label
 )
 def test_decoder_block_equals_measured_crypten(row):
     """One layer of our private OPT: two norms, Q, K, V in sequence, causal softmax, ReLU."""
     p = row["params"]
-    config = ModelConfig(
-        architecture="opt", name="block", layers=1, hidden=p["d"], heads=p["h"], kv_heads=p["h"],
-        head_dim=p["d"] // p["h"], ffn=p["ffn"], vocab=8, max_positions=64,
-    )  # fmt: skip
-    forms = weight_shapes(config)
-
-    async def block(s, onehot, *weights):
-        shares = dict(zip(forms, weights, strict=True))
-        model = PrivateOPT(config, shares, {}, CRYPTEN, Layout(qkv="sequence"))
-        await model.forward(s, onehot, KVCache(1))
-
-    run = run_protocol(
-        block, np.zeros((p["S"], config.vocab)), *(np.zeros(form) for form in forms.values()), exact=False
-    )
-    layer = run.trace.select(Filter(path="layer0"))
-    sent = layer.select(Filter(phase="online", link=("server0", "server1"))).messages
+    trace = decoder(Layout(qkv="sequence"), tokens=p["S"], d=p["d"], heads=p["h"], ffn=p["ffn"])
+    sent, depth = counted(trace, "layer0")
+    dealt = trace.select(Filter(path="layer0")).dealer
     assert {
-        "bytes": sum(sent["payload"].to_pylist()),
-        "rounds": rounds(layer, "layer0", "online"),
-        "requests": len(layer.dealer),
-        "corrections": sum(layer.dealer["correction"].to_pylist()),
+        "bytes": sent,
+        "rounds": depth,
+        "requests": len(dealt),
+        "corrections": sum(dealt["correction"].to_pylist()),
     } == {name: row[name] for name in FIGURES}
+
+
+def test_layouts_cost_what_they_say():
+    """Against the measured sequence: side by side saves two rounds, fused the input's openings as well.
+
+    Normalising the last row alone saves the others' 24d + 192 bytes each, and no round.
+    """
+    tokens, d = 5, 32
+    size = {"tokens": tokens, "d": d, "heads": 4, "ffn": 64}
+    weights = 3 * 8 * d * d
+    expected = {
+        "sequence": (3 * 8 * tokens * d + weights, 3),
+        "parallel": (3 * 8 * tokens * d + weights, 1),
+        "fused": (8 * tokens * d + weights, 1),
+    }
+    for qkv, cost in expected.items():
+        assert counted(decoder(Layout(qkv=qkv), **size), "layer0/attention/qkv") == cost, qkv
+    for final_norm, rows in (("last", 1), ("all", tokens)):
+        cost = counted(decoder(Layout(final_norm=final_norm), **size), "head/norm")
+        assert cost == ((24 * d + 192) * rows + 8 * d, 20), final_norm
 
 
 # -- the demo model, op by op ---------------------------------------------------------------------------

@@ -130,7 +130,9 @@ def test_masked_entries_weigh_nothing(masked_score):
     """Whatever the hidden score: -900 made the exponential explode, +30 won the maximum."""
     x = np.random.default_rng(1).normal(size=(2, 3, 6))
     x = np.where(CAUSAL, x, masked_score)
-    got = run_protocol(softmax, x, Public(CAUSAL)).values
+    run = run_protocol(softmax, x, Public(CAUSAL), audit=True)
+    got = run.values
+    assert run.auditor.wraps == 0, "a masked entry must not blow up on its way to being zeroed either"
     assert abs(got - softmax_of(x, CAUSAL)).max() < WORST
     assert not got[np.broadcast_to(~CAUSAL, got.shape)].any() or abs(got[..., ~CAUSAL]).max() <= ULP
 
@@ -178,6 +180,18 @@ def test_layer_norm_of_small_values_needs_its_exponent():
 
     assert worst(0) > 0.5
     assert worst(4) < 0.03
+
+
+def test_epsilon_is_scaled_with_the_input():
+    """A variance near epsilon, scaled into range: epsilon must grow by the same public power."""
+    x = 0.004 * np.random.default_rng(0).normal(size=(4, 64))
+
+    async def program(s, *inputs):
+        return await functions.layer_norm(s, *inputs, exponent=8, epsilon=1e-5, n=CRYPTEN)
+
+    got = run_protocol(program, x, np.ones(64), np.zeros(64)).values
+    assert abs(got - norm_of(x)).max() < 0.03
+    assert abs(norm_of(x, 0.0) - norm_of(x)).max() > 0.3, "epsilon matters here"
 
 
 def test_layer_norm_of_large_values_may_be_scaled_down():

@@ -275,3 +275,19 @@ def test_transcripts_tell_masks_and_settings_apart():
     walked = run_protocol(program, X, causal, exact=False, replay=False)
     assert replayed.records() == walked.records()
     assert run_protocol(program, X, causal).records() == walked.records()
+
+
+def test_transcripts_may_depend_on_what_a_public_array_holds():
+    """Two masks of one shape: the number of entries opened follows the mask, so the transcript must."""
+
+    @replayable
+    async def open_some(s, x, keep):
+        return (await s.open(x[: int(keep.sum())]))[0]
+
+    async def program(s, x, few, many):
+        return await open_some(s, x, few), await open_some(s, x, many)
+
+    masks = Public(np.array([1, 0, 0])), Public(np.array([1, 1, 1]))
+    shape, exact = (run_protocol(program, np.ones(3), *masks, exact=exact) for exact in (False, True))
+    assert [message.payload for message in shape.online] == [8, 8, 24, 24]
+    assert shape.records() == exact.records()
