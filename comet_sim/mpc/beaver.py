@@ -68,22 +68,22 @@ async def _masked_matmul(s: Session, x: Any, y: Any) -> Any:
 
     Rows already opened cost nothing; with both operands opened before, there is no message at all.
     """
-    fixed = [operand if isinstance(operand, Masked | MaskedView) else None for operand in (x, y)]
+    views = [operand if isinstance(operand, Masked | MaskedView) else None for operand in (x, y)]
+    pairs = list(zip((x, y), views, strict=True))
     piece = s.correlated(
         MASKED,
-        *(
-            plain.shape if view is None else view.base.ref(swapped=view.swapped)
-            for plain, view in zip((x, y), fixed, strict=True)
-        ),
+        *(plain.shape if view is None else view.base.ref(swapped=view.swapped) for plain, view in pairs),
     )
     fresh = iter(piece.seeded)
-    masks = [next(fresh) if view is None else None for view in fixed]
-    sent = []
-    for plain, view, mask in zip((x, y), fixed, masks, strict=True):
-        sent.append(plain - mask if view is None else view.base.pending())
-    opened = iter(await s.open(*(part for part in sent if part is not None))) if any(part is not None for part in sent) else iter(())
+    masks = [next(fresh) if view is None else None for view in views]
+    hidden = [
+        plain - mask if view is None else view.base.pending()
+        for (plain, view), mask in zip(pairs, masks, strict=True)
+    ]
+    sent = [part for part in hidden if part is not None]
+    opened = iter(await s.open(*sent) if sent else ())
     operands = []
-    for view, mask, part in zip(fixed, masks, sent, strict=True):
+    for view, mask, part in zip(views, masks, hidden, strict=True):
         if view is None:
             operands.append((mask, next(opened)))
             continue

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,20 @@ from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.tensor import Shape
 
-__all__ = ["AND", "B2A", "KINDS", "MASKED", "MATMUL", "MULTIPLY", "SQUARE", "Kind", "Layout", "deal", "expand", "layout"]
+__all__ = [
+    "AND",
+    "B2A",
+    "KINDS",
+    "MASKED",
+    "MATMUL",
+    "MULTIPLY",
+    "SQUARE",
+    "Kind",
+    "Layout",
+    "deal",
+    "expand",
+    "layout",
+]
 
 Ints = NDArray[np.int64]
 
@@ -108,7 +120,8 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
     if kind is MASKED:
         fresh = iter(seeded)
         seeded = [
-            _fixed(operand, seeds) if isinstance(operand, MaskRef) else next(fresh) for operand in form.operands
+            _fixed(operand, seeds) if isinstance(operand, MaskRef) else next(fresh)
+            for operand in form.operands
         ]
     return _combine(kind, seeded) - last0
 

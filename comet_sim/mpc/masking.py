@@ -100,13 +100,17 @@ class Masked:
         """Return the tensor with its last two axes exchanged, under the same mask."""
         axes = len(self.shape)
         if {first % axes, second % axes} != {axes - 1, axes - 2}:
-            raise ValueError(f"only the last two axes of a masked tensor can be exchanged, not {first}, {second}")
+            raise ValueError(
+                f"only the last two axes of a masked tensor can be exchanged, not {first}, {second}"
+            )
         return MaskedView(self)
 
     def ref(self, *, swapped: bool = False) -> MaskRef:
         """Return the name of the mask as it stands."""
         shape, axis = self.shape, self.axis
-        return MaskRef(self.name, self.version, axis, shape[axis], (*shape[:axis], *shape[axis + 1 :]), swapped)
+        return MaskRef(
+            self.name, self.version, axis, shape[axis], (*shape[:axis], *shape[axis + 1 :]), swapped
+        )
 
     def pending(self) -> Any:
         """Return share minus mask of the rows that have not been opened, or None."""

@@ -55,7 +55,9 @@ class Piece:
 
     __slots__ = ("_form", "_last", "_position", "_session", "seeded")
 
-    def __init__(self, s: Session, position: Position, form: Layout, seeded: tuple[Any, ...], last: Any) -> None:
+    def __init__(
+        self, s: Session, position: Position, form: Layout, seeded: tuple[Any, ...], last: Any
+    ) -> None:
         self.seeded = seeded
         self._session = s
         self._position = position

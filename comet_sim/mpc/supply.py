@@ -237,7 +237,15 @@ def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
         if isinstance(operand, MaskRef):
             name = operand.name.encode()
             shape = operand.rest
-            figures = (-1, len(name), operand.version, operand.axis, operand.rows, operand.swapped, len(shape))
+            figures = (
+                -1,
+                len(name),
+                operand.version,
+                operand.axis,
+                operand.rows,
+                operand.swapped,
+                len(shape),
+            )
             parts += [_MASK.pack(*figures), struct.pack(f"<{len(shape)}q", *shape), name]
         else:
             parts.append(struct.pack(f"<{1 + len(operand)}q", len(operand), *operand))

@@ -87,7 +87,11 @@ async def deal_on_demand(party: Party, server1: Party, exact: bool) -> None:
         position, kind, form = decode_request(request.payload)
         strand.path = request.path
         made = deal_one(strand, prgs, position, kind, form)
-        buffer: Any = Blank(WORD_BYTES * form.corrected_words) if made is None else made.astype("<i8", copy=False).tobytes()
+        buffer: Any = (
+            Blank(WORD_BYTES * form.corrected_words)
+            if made is None
+            else made.astype("<i8", copy=False).tobytes()
+        )
         id, time = strand.send(server1, correction_tag(position), buffer, counted=False)
         record_dealt(strand, request.path, kind, form, time, id)
         number += 1
