@@ -58,8 +58,8 @@ def record_dealt(strand: Strand, op: int, kind: Kind, form: Layout, time: int, m
 class Desk:
     """Collects corrections into bundles and sends each when it is full.
 
-    With a `bound` (elements), the desk runs at most that far ahead of what server 1 has used up; one piece
-    larger than the bound still goes, as nothing could be done without it.
+    With a `bound` (elements), the desk runs at most that far ahead of what server 1 has used up; a piece
+    larger than half of it still goes, as nothing could be done without it.
     """
 
     def __init__(
@@ -86,6 +86,8 @@ class Desk:
 
     def deal(self, strand: DealingSession, kind: Kind, form: Layout, position: Position) -> None:
         """Make the randomness of a position of the strand."""
+        if self._words and self._words + form.corrected_words > self.bundle_words:
+            self.flush(strand, last=False)
         self._requests.append((strand.path, kind, form))
         made = deal_one(strand, self.prgs, position, kind, form)
         if made is not None:
@@ -93,8 +95,6 @@ class Desk:
         if self.prgs is not None or self.bound is not None:
             self._index.append((position, form.corrected))
         self._words += form.corrected_words
-        if self._words >= self.bundle_words:
-            self.flush(strand, last=False)
 
     def flush(self, strand: DealingSession, *, last: bool) -> None:
         """Send what has been collected; the last bundle says so, which is public knowledge too."""
@@ -119,8 +119,8 @@ class Desk:
         """Wait until the receiver's stock is below the bound again."""
         if self.bound is None:
             return
-        # A bundle in the making counts: it will be sent whole.
-        while self._ahead + self._words > self.bound and self._credits < len(self._sent):
+        # Room is needed for a whole bundle: the one in the making will be sent without asking again.
+        while self._ahead > self.bound - self.bundle_words and self._credits < len(self._sent):
             await strand.wait(self.receiver, credit_tag(self._credits))
             self._ahead -= self._sent[self._credits]
             self._credits += 1

@@ -117,6 +117,11 @@ class _Walk(Session):
         """Refuse: strands of a fork have rounds of their own."""
         raise RuntimeError("a replayable protocol must not fork")
 
+    async def gather(self, *parts: Callable[[Self], Coroutine[Any, Any, T]]) -> list[T]:
+        """Refuse as `fork` does."""
+        self.fork()
+        return []
+
 
 def _signature(value: Any) -> Any:
     """Return what a transcript may depend on: shapes of tensors, contents of public arrays and settings."""

@@ -11,6 +11,7 @@ from comet_sim.scenario.prepare import Prepared, Prompt, prepare
 from comet_sim.scenario.runs import RunFolder, write_summary
 from comet_sim.scenario.schema import (
     ComputeSpec,
+    MaskingSpec,
     NetworkChoice,
     ProtocolSpec,
     Scenario,
@@ -23,6 +24,7 @@ from comet_sim.scenario.toml import dump
 
 __all__ = [
     "ComputeSpec",
+    "MaskingSpec",
     "NetworkChoice",
     "Prepared",
     "Prompt",

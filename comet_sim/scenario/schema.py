@@ -16,6 +16,7 @@ from comet_sim.units import parse_size
 
 __all__ = [
     "ComputeSpec",
+    "MaskingSpec",
     "NetworkChoice",
     "ProtocolSpec",
     "Scenario",
