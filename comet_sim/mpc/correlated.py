@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.mpc import ring
-from comet_sim.mpc.masking import MaskRef
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.tensor import Shape
 
@@ -29,6 +28,7 @@ __all__ = [
     "SQUARE",
     "Kind",
     "Layout",
+    "MaskRef",
     "deal",
     "expand",
     "layout",
@@ -57,6 +57,36 @@ B2A = Kind("b2a")
 MASKED = Kind("masked")
 """A (where an operand has no fixed mask), B, C = A @ B: masks that `comet_sim.mpc.masking` reuses stay out."""
 KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRef:
+    """Names a fixed mask and the part of it in use: what a server tells the dealer of an operand.
+
+    The mask is one stream, laid out with the growing `axis` first: more rows continue it.
+    """
+
+    name: str
+    version: int
+    axis: int
+    rows: int
+    rest: Shape
+    """Dimensions other than the axis."""
+    swapped: bool
+    """Whether the last two axes are exchanged in the product."""
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the operand in the product."""
+        dims = (*self.rest[: self.axis], self.rows, *self.rest[self.axis :])
+        return (*dims[:-2], dims[-1], dims[-2]) if self.swapped else dims
+
+    def words(self, prg: Prg, start: int = 0) -> NDArray[np.int64]:
+        """Return the mask's rows from `start` on, as one seed gives them, in the tensor's own layout."""
+        width = prod(self.rest)
+        position = f"mask/{self.name}/{self.version}".encode()
+        words = prg.words(position, (self.rows - start) * width, skip=start * width)
+        return np.moveaxis(words.reshape(self.rows - start, *self.rest), 0, self.axis)
 
 
 @dataclass(frozen=True, slots=True)

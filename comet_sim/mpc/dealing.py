@@ -14,13 +14,12 @@ import numpy as np
 
 from comet_sim.actors import Party, Strand
 from comet_sim.events import DealerRequest
-from comet_sim.mpc.correlated import Kind, Layout, deal, layout
-from comet_sim.mpc.masking import MaskRef
+from comet_sim.mpc.correlated import Kind, Layout, MaskRef, deal, layout
 from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.rounds import Transcript
 from comet_sim.mpc.session import Piece, Session
 from comet_sim.mpc.supply import Bundle, Position, bundle_tag, credit_tag
 from comet_sim.mpc.tensor import WORD_BYTES, Blank, Shape, ShapeOps, ShapeTensor
-from comet_sim.mpc.transcript import Transcript
 
 __all__ = ["BUNDLE_WORDS", "DealingSession", "Desk", "deal_one"]
 

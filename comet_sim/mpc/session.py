@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from comet_sim.actors import Party, Strand
 from comet_sim.mpc import ring
-from comet_sim.mpc.correlated import Kind, Layout, expand, layout
-from comet_sim.mpc.masking import MaskRef
+from comet_sim.mpc.correlated import Kind, Layout, MaskRef, expand, layout
 from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.rounds import Round, Transcript
 from comet_sim.mpc.supply import Position, Supply
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
-
-if TYPE_CHECKING:
-    from comet_sim.mpc.transcript import Round, Transcript
 
 __all__ = ["Auditor", "Piece", "Session"]
 

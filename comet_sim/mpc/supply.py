@@ -8,17 +8,13 @@ can hide behind the servers' own.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from comet_sim.actors import Party, Strand
 from comet_sim.errors import CometSimError
 from comet_sim.kernel import Wake
-from comet_sim.mpc.correlated import KINDS, Kind, Layout, layout
-from comet_sim.mpc.masking import MaskRef
+from comet_sim.mpc.correlated import KINDS, Kind, Layout, MaskRef, layout
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
-
-if TYPE_CHECKING:
-    from comet_sim.mpc.session import Session
 
 __all__ = [
     "Bundle",
@@ -69,10 +65,10 @@ class Supply(Protocol):
     elements: int
     peak_elements: int
 
-    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+    def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Say that the position is reached."""
 
-    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+    async def take(self, s: Strand, position: Position, form: Layout) -> Any:
         """Return the correction of a position, which serves once (None in shape runs)."""
 
     def use(self, elements: int) -> None:
@@ -120,14 +116,14 @@ class Stock:
         if self._ops.exact:
             self._items.update(_unpack(bundle, self._ops))
 
-    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+    def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Ask nobody."""
 
     def use(self, elements: int) -> None:
         """Count elements as used."""
         self.elements -= elements
 
-    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+    async def take(self, s: Strand, position: Position, form: Layout) -> Any:
         """Return the correction of a position."""
         self.elements -= form.corrected_words
         if not self._ops.exact:
@@ -152,7 +148,7 @@ class OnDemand:
         self._dealer = dealer
         self._sent = 0
 
-    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+    def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Ask the dealer: position, kind and operand shapes, a few dozen bytes."""
         s.send(self._dealer, request_tag(self._sent), encode_request(position, kind, form), counted=False)
         self._sent += 1
@@ -164,7 +160,7 @@ class OnDemand:
     def use(self, elements: int) -> None:
         """Keep no stock."""
 
-    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+    async def take(self, s: Strand, position: Position, form: Layout) -> Any:
         """Wait for the reply."""
         buffer = await s.receive(self._dealer, correction_tag(position))
         self.peak_elements = max(self.peak_elements, form.corrected_words)
@@ -202,14 +198,14 @@ class Streamed:
                 return
             number += 1
 
-    def request(self, s: Session, position: Position, kind: Kind, form: Layout) -> None:
+    def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Ask nobody: the dealer knows the program."""
 
     def use(self, elements: int) -> None:
         """Refuse: which positions were used must be known."""
         raise RuntimeError("a streamed supply is taken from position by position")
 
-    async def take(self, s: Session, position: Position, form: Layout) -> Any:
+    async def take(self, s: Strand, position: Position, form: Layout) -> Any:
         """Return the correction, waiting for its bundle when the dealer is late."""
         if position not in self._items:
             wake = self._waiting[position] = Wake(s.world.loop, f"corrections from dealer for {s}")

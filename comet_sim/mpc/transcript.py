@@ -8,7 +8,6 @@ at a fraction of the cost. An exact run never uses this, and a test holds both a
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -16,52 +15,15 @@ import numpy as np
 
 from comet_sim.actors import Party
 from comet_sim.events import Names
-from comet_sim.mpc.correlated import Kind, Layout, layout
-from comet_sim.mpc.masking import MaskRef
+from comet_sim.mpc.correlated import Kind, MaskRef, layout
+from comet_sim.mpc.rounds import Deal, Round, Transcript
 from comet_sim.mpc.session import Piece, Session
 from comet_sim.mpc.tensor import Blank, Shape, ShapeOps, ShapeTensor
 
-__all__ = ["Deal", "Round", "Transcript", "replayable"]
+__all__ = ["replayable"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Deal:
-    """Randomness a protocol takes: where (relative op path, offset of its position) and what."""
-
-    path: str
-    offset: int
-    kind: Kind
-    form: Layout
-
-
-@dataclass(slots=True)
-class Round:
-    """Local work, then one exchange: op path relative to the protocol's, offset of its position, buffer."""
-
-    path: str = ""
-    offset: int = -1
-    buffer: Blank = field(default_factory=lambda: Blank(0))
-    launches: int = 0
-    ring_ops: int = 0
-    moved: int = 0
-    peak: int = -1
-    peak_path: str = ""
-
-
-@dataclass(slots=True)
-class Transcript:
-    """All rounds of a protocol on operands of given shapes; the last round is work without an exchange."""
-
-    rounds: list[Round]
-    tail: Round
-    deals: list[Deal]
-    corrected: int
-    """Correction elements server 1 uses up."""
-    steps: int
-    result: Any
 
 
 class _WalkWorld:

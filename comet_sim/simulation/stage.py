@@ -21,11 +21,11 @@ from comet_sim.models.config import ModelConfig
 from comet_sim.models.opt import Layout, PrivateOPT
 from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
+from comet_sim.mpc.rounds import Transcript
 from comet_sim.mpc.session import Auditor, Session
 from comet_sim.mpc.suite import Suite
 from comet_sim.mpc.supply import OnDemand, Stock, Streamed
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
-from comet_sim.mpc.transcript import Transcript
 from comet_sim.network import Network, Topology
 from comet_sim.roles import dealer, owner, server, user
 from comet_sim.roles.plan import SERVERS, Plan

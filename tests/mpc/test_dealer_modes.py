@@ -6,8 +6,7 @@ import pytest
 from comet_sim.events import Phase
 from comet_sim.mpc import compare
 from comet_sim.mpc.beaver import matmul
-from comet_sim.mpc.correlated import AND, B2A, MASKED, MATMUL, MULTIPLY, SQUARE, layout
-from comet_sim.mpc.masking import MaskRef
+from comet_sim.mpc.correlated import AND, B2A, MASKED, MATMUL, MULTIPLY, SQUARE, MaskRef, layout
 from comet_sim.mpc.supply import decode_request, encode_request
 from comet_sim.network import LinkConfig, Topology
 from comet_sim.roles.dealer import Dealing
