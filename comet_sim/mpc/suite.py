@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from comet_sim.mpc.session import Session
 
-__all__ = ["Suite"]
+__all__ = ["ACTIVATIONS", "Suite"]
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+"""Names of activation functions; `gelu` by erf, `gelu_tanh` by tanh."""
 
 
 class Suite(Protocol):
@@ -20,7 +23,7 @@ class Suite(Protocol):
         """Name in scenarios."""
 
     async def activation(self, s: Session, x: Any, function: str) -> Any:
-        """Apply the model's activation function elementwise."""
+        """Apply an activation function, one of `ACTIVATIONS`, elementwise; InputError for others."""
 
     async def softmax(self, s: Session, x: Any, allowed: NDArray[np.bool_] | None) -> Any:
         """Return softmax over the last axis, over the entries the public mask allows."""
@@ -29,3 +32,6 @@ class Suite(Protocol):
         self, s: Session, x: Any, weight: Any, bias: Any, *, exponent: int, epsilon: float
     ) -> Any:
         """Return LayerNorm of rows (r, d); `exponent` is the public power of two of the norm's rescaling."""
+
+    async def rms_norm(self, s: Session, x: Any, weight: Any, *, exponent: int, epsilon: float) -> Any:
+        """Return RMSNorm of rows (r, d); `exponent` as in `layer_norm`."""

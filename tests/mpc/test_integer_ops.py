@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 from mpc_cases import EDGES, derandomised, ring_arrays, uniform, words
 
 from comet_sim.mpc import beaver, compare, maximum
+from comet_sim.mpc.settings import Variants
 from comet_sim.testing import Bits, Integers, Public, run_protocol
 
 PAIRS = hnp.mutually_broadcastable_shapes(num_shapes=2, min_dims=1, max_dims=3, max_side=4)
@@ -126,7 +127,8 @@ def test_maximum_at_every_number_of_halvings(length):
 def test_pairwise_maximum_with_many_rivals():
     """From 128 rivals on a comparison replaces the product tree."""
     x = np.random.default_rng(0).integers(-4, 5, (2, 140))
-    assert np.array_equal(run_protocol(maximum._pairwise, Integers(x)).raw, x.max(1, keepdims=True))
+    run = run_protocol(maximum.maximum, Integers(x), Public(Variants(max="pairwise")))
+    assert np.array_equal(run.raw, x.max(1, keepdims=True))
 
 
 @derandomised
@@ -134,7 +136,7 @@ def test_pairwise_maximum_with_many_rivals():
 def test_one_of_the_tied_is_picked(ties, seed):
     """Exactly one of the marked entries of each row is left."""
     ties[:, 4] = 1
-    chosen = run_protocol(maximum._pick_one, Integers(ties), seed=seed).raw
+    chosen = run_protocol(maximum.pick_one, Integers(ties), seed=seed).raw
     assert np.isin(chosen, (0, 1)).all()
     assert (chosen.sum(1) == 1).all()
     assert (chosen <= ties).all()
@@ -142,12 +144,12 @@ def test_one_of_the_tied_is_picked(ties, seed):
 
 def test_every_tied_entry_is_picked_in_its_turn():
     """The tie-break is uniform (1,200 rows of four ties: each about 300 times, 5 standard deviations)."""
-    chosen = run_protocol(maximum._pick_one, Integers(np.ones((1200, 4)))).raw
+    chosen = run_protocol(maximum.pick_one, Integers(np.ones((1200, 4)))).raw
     assert (abs(chosen.sum(0) - 300) < 75).all()
 
 
 def test_random_fraction_is_uniform_and_known_to_no_server():
-    run = run_protocol(maximum._random_fraction, Public((4000,)))
+    run = run_protocol(maximum.random_fraction, Public((4000,)))
     values = run.raw
     assert values.min() >= 0 and values.max() < 1 << 16
     assert abs(values.mean() / (1 << 16) - 0.5) < 5 * (1 / 12 / 4000) ** 0.5

@@ -7,10 +7,10 @@ from object_walk import holds, reachable
 from comet_sim.actors import Party
 from comet_sim.baselines import SUITES
 from comet_sim.events import Names
-from comet_sim.models.checkpoint import shapes as weight_shapes
 from comet_sim.models.config import ModelConfig
+from comet_sim.models.decoder import PrivateDecoder
 from comet_sim.models.devices import DEVICES
-from comet_sim.models.opt import PrivateOPT
+from comet_sim.models.tensors import shapes as weight_shapes
 from comet_sim.mpc import ring
 from comet_sim.network.profiles import load_profile
 from comet_sim.roles.plan import Plan
@@ -77,7 +77,7 @@ def look(monkeypatch):
 
 def test_servers_and_dealer_never_hold_a_plain_value(look, monkeypatch):
     """Weights, prompt and one-hot rows exist at their owners only: checked before and after every pass."""
-    original = PrivateOPT.forward
+    original = PrivateDecoder.forward
 
     async def forward(self, s, onehot, cache):
         name = s.party.name
@@ -86,7 +86,7 @@ def test_servers_and_dealer_never_hold_a_plain_value(look, monkeypatch):
         look.at(name, s, self, onehot, cache, logits)
         return logits
 
-    monkeypatch.setattr(PrivateOPT, "forward", forward)
+    monkeypatch.setattr(PrivateDecoder, "forward", forward)
     run = stage.Inference(
         config=CONFIG,
         plan=Plan(len(PROMPT), 2, VOCAB),
