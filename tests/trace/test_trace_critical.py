@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 import pytest
+from fifo_model import Event, fifo_events, names_of_events, play, records_of
 from hypothesis import given
-from hypothesis import strategies as st
 from trace_records import Record, decode_run, memory_trace, names_of
 
 from comet_sim.errors import InputError
@@ -86,41 +86,67 @@ def test_event_before_its_cause_ended_is_refused() -> None:
         critical_path(memory_trace(records, names_of()))
 
 
-@st.composite
-def schedules(draw: st.DrawFn) -> list[Record]:
-    """Runs in which each event begins some time after a random earlier one ended, recorded in any order."""
-    ends: list[int] = []
-    records: list[Record] = []
-    for id in range(draw(st.integers(1, 12))):
-        cause = draw(st.integers(-1, id - 1))
-        begin = (ends[cause] if cause >= 0 else 0) + draw(st.sampled_from([0, 0, 3]))
-        parts = tuple(draw(st.integers(0, 4)) for _ in range(5))
-        path = draw(st.integers(1, 3))
-        if draw(st.booleans()):
-            records.append(message(id, cause, begin, parts, path=path))
-            ends.append(begin + sum(parts))
-        else:
-            records.append(
-                Compute(id, 2, path, 4, cause, begin, begin + parts[0], begin + parts[0] + parts[1], 1, 1)
-            )
-            ends.append(begin + parts[0] + parts[1])
-    return draw(st.permutations(records))
+def test_a_wait_for_the_one_before_is_that_ones_time() -> None:
+    """A path along causes only said "waited for the link" where another message's bytes were the reason."""
+    records: list[Record] = [
+        message(0, NO_CAUSE, 0, (0, 0, 0, 50, 5), path=2),
+        Compute(1, 2, 1, 4, NO_CAUSE, 0, 0, 10, 1, 1),
+        message(2, 1, 10, (40, 0, 0, 7, 5)),  # the link is free at 50
+    ]
+    path = critical_path(memory_trace(records, names_of()))
+    assert path.steps["id"].to_pylist() == [0, 2]
+    assert path.steps["held_by"].to_pylist() == ["start", "link"]
+    assert path.steps["begin"].to_pylist() == [0, 50]
+    assert path.steps["end"].to_pylist() == [50, 62]
+    assert {part: time for part, time in path.parts.items() if time} == {"serialise": 57, "propagate": 5}
+    assert [(each.op, each.total) for each in path.by_op()] == [
+        ("token*/layer*/ffn", 50),
+        ("token*/layer*/ffn/gelu", 12),
+    ]
 
 
-@given(schedules())
-def test_parts_add_up_to_the_makespan(records: list[Record]) -> None:
-    path = critical_path(memory_trace(records, names_of(), rows_per_block=3))
-    by_id = {record.id: record for record in records}
-    end = {each.id: each.delivered if isinstance(each, Message) else each.end for each in records}
-    last = max(end, key=lambda id: (end[id], id))
-    expected = []
-    while last != NO_CAUSE:
-        expected.append(last)
-        last = by_id[last].cause
-    assert path.steps["id"].to_pylist() == expected[::-1]
+def test_a_wait_for_the_device_is_that_of_the_work_before() -> None:
+    records: list[Record] = [
+        Compute(0, 2, 2, 4, NO_CAUSE, 0, 0, 20, 1, 1),
+        Compute(1, 2, 1, 4, NO_CAUSE, 5, 20, 22, 1, 1),
+    ]
+    path = critical_path(memory_trace(records, names_of()))
+    assert path.steps["held_by"].to_pylist() == ["start", "device"]
+    assert {part: time for part, time in path.parts.items() if time} == {"compute": 22}
+
+
+def test_filters_keep_steps_of_the_whole_path() -> None:
+    names = Names()
+    trace = memory_trace(decode_run(names, tokens=2, layers=2), names)
+    path = critical_path(trace)
+    one = path.by_op(4, Filter(token=1, layer=0))
+    assert sum(each.steps for each in one) == 2 * 169
+    assert 0 < sum(each.total for each in one) < path.makespan
+    assert sum(each.steps for each in path.by_op(filters=Filter(link=("server0", "server1")))) == 2 * 169
+
+
+@given(fifo_events())
+def test_parts_add_up_to_the_makespan(events: list[Event]) -> None:
+    path = critical_path(memory_trace(records_of(events), names_of_events(events), rows_per_block=3))
+    times = play(events)
+    assert path.end == times.finish
     assert tuple(path.parts) == PARTS
     assert sum(path.parts.values()) == path.makespan == sum(share.total for share in path.by_op(1))
-    assert sum(share.steps for share in path.by_op()) == len(expected)
+    begin, end = path.steps["begin"].to_numpy(), path.steps["end"].to_numpy()
+    # Step after step without overlap; a gap only where an event has no cause in the phase.
+    assert (begin[1:] == end[:-1]).all() and end[-1] == path.end
+    assert path.parts["gap"] == begin[0] - path.start
+    assert min(path.parts.values()) >= 0 and (end >= begin).all()
+
+
+@given(fifo_events())
+def test_no_chain_of_causes_is_longer(events: list[Event]) -> None:
+    """The makespan covers the work and way of every chain, without its waits."""
+    path = critical_path(memory_trace(records_of(events), names_of_events(events)))
+    chain: list[int] = []
+    for event in events:
+        chain.append(event.duration + event.propagate + (chain[event.cause] if event.cause >= 0 else 0))
+    assert path.makespan >= max(chain)
 
 
 def test_decode_run_has_no_gap() -> None:
