@@ -16,12 +16,12 @@ import sys
 import numpy as np
 
 from comet_sim.models.demo import heldout, load_demo
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
 from comet_sim.scenario import Scenario, SystemSpec, WorkloadSpec
 from comet_sim.simulation import simulate
 
 
-def compare(prompt: list[int], tokens: int, suite: str, plain: PlainOPT, seed: int) -> dict[str, object]:
+def compare(prompt: list[int], tokens: int, suite: str, plain: PlainDecoder, seed: int) -> dict[str, object]:
     """Return how one private generation compares with the plain one."""
     scenario = Scenario(
         model="opt-demo",
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     checkpoint = load_demo()
-    plain = PlainOPT(checkpoint.config, checkpoint.weights)
+    plain = PlainDecoder(checkpoint.config, checkpoint.weights)
     prompts = heldout().prompts(16, args.prompts // 2).tolist()
     rows = []
     for number, prompt in enumerate(prompts):

@@ -47,7 +47,7 @@ def show_models(as_json: bool) -> None:
     out = console()
     show(out, shown)
     out.print(
-        "\nA folder with a transformers checkpoint (OPT with ReLU) runs too: write its path as the model."
+        "\nA folder with a transformers checkpoint (OPT, GPT-2 or Llama) runs too: write its path as the model."
     )
 
 

@@ -21,10 +21,10 @@ from comet_sim.errors import CometSimError, InputError
 from comet_sim.models.checkpoint import METADATA_FILE, Checkpoint, load_checkpoint
 from comet_sim.models.config import norm_names
 from comet_sim.models.demo import heldout
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
 from comet_sim.models.tokenizer import TextTokenizer
 
-__all__ = ["GOOD_HIGH", "GOOD_LOW", "Calibration", "calibrate", "choose_exponent"]
+__all__ = ["GOOD_HIGH", "GOOD_LOW", "Calibration", "calibrate", "choose_exponent", "store_calibration"]
 
 # CrypTen's inverse square root (its initial value, then 3 Newton steps) errs by at most 0.5% in this range.
 GOOD_LOW, GOOD_HIGH = 0.10, 154.0
@@ -37,8 +37,8 @@ _WINDOW = 128
 class Calibration:
     """Scale exponents e by norm (the input is multiplied by 2^e) and what they rest on.
 
-    `variances` holds the smallest and largest input variance met, before scaling. `outside` names the norms
-    whose scaled range does not fit the good range under any power of two.
+    `variances` holds the smallest and largest input variance met (RMSNorm: mean square), before scaling.
+    `outside` names the norms whose scaled range does not fit the good range under any power of two.
     """
 
     exponents: dict[str, int]
@@ -53,7 +53,9 @@ def choose_exponent(low: float, high: float) -> int:
     return round((math.log2(GOOD_LOW * GOOD_HIGH) - math.log2(low) - math.log2(high)) / 4)
 
 
-def calibrate(plain: PlainOPT, token_windows: NDArray[np.integer] | Sequence[Sequence[int]]) -> Calibration:
+def calibrate(
+    plain: PlainDecoder, token_windows: NDArray[np.integer] | Sequence[Sequence[int]]
+) -> Calibration:
     """Measure every norm's input variance over windows of token ids and choose its scale.
 
     Raises InputError without windows or when a norm's input is constant.
@@ -103,7 +105,8 @@ def _windows(checkpoint: Checkpoint, texts: Sequence[Path]) -> NDArray[np.int64]
     return np.concatenate(windows)
 
 
-def _store(file: Path, result: Calibration) -> None:
+def store_calibration(file: Path, result: Calibration) -> None:
+    """Write the scales and what they rest on into a checkpoint's comet_sim.json, keeping what else is there."""
     raw = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     raw["norm_scales"] = result.exponents
     raw["norm_variances"] = {k: [float(f"{v:.3g}") for v in pair] for k, pair in result.variances.items()}
@@ -117,12 +120,12 @@ def _main() -> int:
     arguments = parser.parse_args()
     try:
         checkpoint = load_checkpoint(arguments.folder)
-        plain = PlainOPT(checkpoint.config, checkpoint.weights)
+        plain = PlainDecoder(checkpoint.config, checkpoint.weights)
         result = calibrate(plain, _windows(checkpoint, arguments.text))
     except CometSimError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    _store(arguments.folder / METADATA_FILE, result)
+    store_calibration(arguments.folder / METADATA_FILE, result)
     for norm, (low, high) in result.variances.items():
         note = "  outside the good range" if norm in result.outside else ""
         sys.stdout.write(

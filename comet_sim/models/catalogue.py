@@ -7,17 +7,14 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from comet_sim.errors import InputError
 from comet_sim.models.checkpoint import Checkpoint, load_checkpoint, load_config
-from comet_sim.models.config import ModelConfig
+from comet_sim.models.config import ModelConfig, Rope
 from comet_sim.models.demo import DATA, DEMO_NAMES, demo_folder
 
 __all__ = ["ResolvedModel", "list_models", "resolve_model"]
-
-# Every published OPT model shares these.
-_OPT_VOCAB, _OPT_POSITIONS, _OPT_BOS, _OPT_EOS, _OPT_PAD = 50272, 2048, 2, 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class ResolvedModel:
 
 
 def list_models() -> tuple[ResolvedModel, ...]:
-    """Every model known by name: the shipped demo models, then the published shapes by size."""
+    """Every model known by name: the shipped demo models, then the published shapes, by family and size."""
     demos = (ResolvedModel("demo", load_config(demo_folder(n)), demo_folder(n)) for n in DEMO_NAMES)
     return (*demos, *(ResolvedModel("shapes", config, None) for config in _published()))
 
@@ -75,20 +72,31 @@ def _published() -> tuple[ModelConfig, ...]:
     with (DATA / "catalogue.toml").open("rb") as stream:
         table = tomllib.load(stream)
     return tuple(
-        ModelConfig(
-            architecture=entry["architecture"],
-            name=name,
-            layers=entry["layers"],
-            hidden=entry["hidden"],
-            heads=entry["heads"],
-            kv_heads=entry["heads"],
-            head_dim=entry["hidden"] // entry["heads"],
-            ffn=entry["ffn"],
-            vocab=_OPT_VOCAB,
-            max_positions=_OPT_POSITIONS,
-            eos_id=_OPT_EOS,
-            bos_id=_OPT_BOS,
-            pad_id=_OPT_PAD,
-        )
-        for name, entry in table.items()
+        _entry(name, table["architectures"][entry["architecture"]] | entry)
+        for name, entry in table["models"].items()
+    )
+
+
+def _entry(name: str, entry: dict[str, Any]) -> ModelConfig:
+    theta = entry.get("rope_theta")
+    return ModelConfig(
+        architecture=entry["architecture"],
+        name=name,
+        layers=entry["layers"],
+        hidden=entry["hidden"],
+        heads=entry["heads"],
+        kv_heads=entry.get("kv_heads", entry["heads"]),
+        head_dim=entry["hidden"] // entry["heads"],
+        ffn=entry["ffn"],
+        vocab=entry["vocab"],
+        max_positions=entry["positions"],
+        activation=entry["activation"],
+        norm=entry["norm"],
+        position_offset=entry["position_offset"],
+        rope=None if theta is None else Rope(theta),
+        gated=entry["gated"],
+        attention_bias=entry["bias"],
+        ffn_bias=entry["bias"],
+        tied=entry["tied"],
+        eos_id=entry["eos"],
     )

@@ -15,13 +15,14 @@ from safetensors import SafetensorError, safe_open
 
 from comet_sim.errors import InputError
 from comet_sim.models.config import ModelConfig, norm_names
+from comet_sim.models.hf_config import read_hf_config
+from comet_sim.models.tensors import hf_tensors, is_buffer, shapes, without_prefix
 
-__all__ = ["METADATA_FILE", "Checkpoint", "Metadata", "load_checkpoint", "load_config", "shapes"]
+__all__ = ["METADATA_FILE", "Checkpoint", "Metadata", "load_checkpoint", "load_config"]
 
 METADATA_FILE = "comet_sim.json"
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_PREFIXES = ("model.decoder.", "decoder.", "model.")
 # BF16 is read as its raw 16 bits: they are the upper half of a float32.
 _STORED_TYPES: Mapping[str, str] = MappingProxyType({"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"})
 
@@ -58,37 +59,6 @@ class Checkpoint:
     metadata: Metadata
 
 
-def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shapes of every weight under its canonical name, in the order a forward pass uses them."""
-    d, inner, kv = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
-    result: dict[str, tuple[int, ...]] = {
-        "embed": (config.vocab, d),
-        "positions": (config.max_positions + config.position_offset, d),
-    }
-
-    def norm(name: str) -> None:
-        result[f"{name}/weight"] = (d,)
-        result[f"{name}/bias"] = (d,)
-
-    def linear(name: str, rows: int, columns: int) -> None:
-        result[f"{name}/weight"] = (rows, columns)
-        result[f"{name}/bias"] = (columns,)
-
-    for i in range(config.layers):
-        norm(f"layer{i}/attention/norm")
-        linear(f"layer{i}/attention/q", d, inner)
-        linear(f"layer{i}/attention/k", d, kv)
-        linear(f"layer{i}/attention/v", d, kv)
-        linear(f"layer{i}/attention/o", inner, d)
-        norm(f"layer{i}/ffn/norm")
-        linear(f"layer{i}/ffn/fc1", d, config.ffn)
-        linear(f"layer{i}/ffn/fc2", config.ffn, d)
-    norm("final_norm")
-    if not config.tied:
-        result["lm_head"] = (config.vocab, d)
-    return result
-
-
 def load_config(folder: Path | str) -> ModelConfig:
     """Read a checkpoint folder's configuration only; raises InputError naming the file."""
     path = Path(folder)
@@ -96,9 +66,8 @@ def load_config(folder: Path | str) -> ModelConfig:
         raise InputError(
             f"{path}: not a checkpoint folder (expected a folder with config.json and {_SINGLE})"
         )
-    return ModelConfig.from_hf(
-        _read_json(path / "config.json"), str(path / "config.json"), path.resolve().name
-    )
+    file = path / "config.json"
+    return read_hf_config(_read_json(file), str(file), path.resolve().name)
 
 
 def load_checkpoint(folder: Path | str) -> Checkpoint:
@@ -121,60 +90,39 @@ def load_checkpoint(folder: Path | str) -> Checkpoint:
     )
 
 
-def _hf_names(config: ModelConfig) -> dict[str, str]:
-    """Transformers' OPT tensor names, without prefix, to canonical names."""
-    parts = {
-        "self_attn_layer_norm": "attention/norm",
-        "self_attn.q_proj": "attention/q",
-        "self_attn.k_proj": "attention/k",
-        "self_attn.v_proj": "attention/v",
-        "self_attn.out_proj": "attention/o",
-        "final_layer_norm": "ffn/norm",
-        "fc1": "ffn/fc1",
-        "fc2": "ffn/fc2",
-    }
-    names = {"embed_tokens.weight": "embed", "embed_positions.weight": "positions"}
-    for i in range(config.layers):
-        for theirs, ours in parts.items():
-            for kind in ("weight", "bias"):
-                names[f"layers.{i}.{theirs}.{kind}"] = f"layer{i}/{ours}/{kind}"
-    for kind in ("weight", "bias"):
-        names[f"final_layer_norm.{kind}"] = f"final_norm/{kind}"
-    if not config.tied:
-        names["lm_head.weight"] = "lm_head"
-    return names
-
-
 def _canonical(config: ModelConfig, files: Iterable[Path]) -> dict[str, NDArray[np.floating]]:
     """Read all weight files, checking that they hold exactly the tensors the configuration asks for."""
-    names, expected = _hf_names(config), shapes(config)
+    known, expected = hf_tensors(config), shapes(config)
     found: dict[str, NDArray[np.floating]] = {}
     for file in files:
-        for stored, (dtype, shape, offset) in _tensor_table(file).items():
-            prefix = next((p for p in _PREFIXES if stored.startswith(p)), "")
-            bare = stored.removeprefix(prefix)
-            if bare == "lm_head.weight" and config.tied:
+        for name, (dtype, shape, offset) in _tensor_table(file).items():
+            bare = without_prefix(name)
+            if (bare == "lm_head.weight" and config.tied) or is_buffer(bare):
                 continue  # Some writers store the tied matrix twice; transformers reads the embedding.
-            name = names.get(bare)
-            if name is None:
+            stored = known.get(bare)
+            if stored is None:
                 raise InputError(
-                    f"{file}: tensor {stored}: not part of an {config.architecture} model with "
+                    f"{file}: tensor {name}: not part of this {config.architecture} model with "
                     f"{config.layers} layers"
                 )
-            if name in found:
-                raise InputError(f"{file}: tensor {stored}: stored twice")
-            transposed = name.startswith("layer") and len(shape) == 2
-            if (shape[::-1] if transposed else shape) != expected[name]:
-                want = expected[name][::-1] if transposed else expected[name]
-                raise InputError(f"{file}: tensor {stored}: shape {shape}, config.json asks for {want}")
-            array = _read_tensor(file, stored, dtype, shape, offset)
-            found[name] = np.ascontiguousarray(array.T) if transposed else array
-            found[name].flags.writeable = False
-    bare_of = {ours: theirs for theirs, ours in names.items()}
-    for name in expected:
-        if name not in found:
+            if stored.parts[0] in found:
+                raise InputError(f"{file}: tensor {name}: stored twice")
+            widths = [expected[part][-1] for part in stored.parts]
+            want = (*expected[stored.parts[0]][:-1], sum(widths))
+            want = want[::-1] if stored.transposed else want
+            if shape != want:
+                raise InputError(f"{file}: tensor {name}: shape {shape}, config.json asks for {want}")
+            array = _read_tensor(file, name, dtype, shape, offset)
+            array = array.T if stored.transposed else array
+            for part, piece in zip(
+                stored.parts, np.split(array, np.cumsum(widths)[:-1], axis=-1), strict=True
+            ):
+                found[part] = np.ascontiguousarray(piece)
+                found[part].flags.writeable = False
+    for bare, stored in known.items():
+        if stored.parts[0] not in found:
             listing = ", ".join(file.name for file in files)
-            raise InputError(f"{file.parent}: tensor {bare_of[name]}: missing from {listing}")
+            raise InputError(f"{file.parent}: tensor {bare}: missing from {listing}")
     return {name: found[name] for name in expected}
 
 

@@ -1,4 +1,7 @@
-"""The demo model shipped in the package and its held-out token windows (see data/opt-demo/SOURCE.md)."""
+"""The demo models shipped in the package, and the held-out token windows of their tokenizer.
+
+See data/*/SOURCE.md.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from comet_sim.models.checkpoint import Checkpoint, load_checkpoint
 __all__ = ["DATA", "DEMO_NAMES", "HeldOut", "demo_folder", "heldout", "load_demo"]
 
 DATA = Path(__file__).parent / "data"
-DEMO_NAMES = ("opt-demo",)
+DEMO_NAMES = ("opt-demo", "reglu-llama-demo")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Windows of 128 token ids of texts the demo model was not trained on, each array (n, 128).
+    """Windows of 128 token ids of texts no demo model was trained on, each array (n, 128).
 
     `prose_documents` and `code_documents` name each window's document. Windows go round the documents, so the
     first ones come from different documents. `calibration` windows come from further documents, prose then
@@ -49,7 +52,7 @@ def load_demo(name: str = "opt-demo") -> Checkpoint:
 
 
 def heldout() -> HeldOut:
-    """Load the held-out windows of the demo model's tokenizer."""
+    """Load the held-out windows of the demo models' tokenizer."""
     with np.load(DATA / "heldout.npz", allow_pickle=False) as stored:
         return HeldOut(
             prose=stored["prose"].astype(np.int64),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from comet_sim.actors import Party, Strand
-from comet_sim.models.opt import PrivateOPT
+from comet_sim.models.decoder import PrivateDecoder
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import Ops, Shape, ShapeTensor
@@ -55,7 +55,7 @@ async def receive_model(
 
 async def serve(
     s: Session,
-    model: PrivateOPT,
+    model: PrivateDecoder,
     plan: Plan,
     user: Party,
     user_prg: Prg | None,

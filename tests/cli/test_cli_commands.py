@@ -116,9 +116,9 @@ def run_checkpoint(folder, out, code):
 
 def test_unsupported_architecture(checkpoint, tmp_path):
     config = checkpoint / "config.json"
-    config.write_text(config.read_text(encoding="utf-8").replace('"opt"', '"gpt2"'), encoding="utf-8")
+    config.write_text(config.read_text(encoding="utf-8").replace('"opt"', '"mamba"'), encoding="utf-8")
     message = run_checkpoint(checkpoint, tmp_path / "runs", 2)
-    assert "model_type" in message and "'gpt2'" in message and '"opt"' in message
+    assert "model_type" in message and "'mamba'" in message and '"opt" or "gpt2"' in message
     assert not (tmp_path / "runs").exists()
 
 
@@ -205,7 +205,6 @@ def test_trace_views(finished):
         (["--link", "server0->server9"], "server9"),
         (["--phase", "onlin"], "online"),
         (["--system", "dense"], "dense-crypten-accurate"),
-        (["--critical-path", "--token", "1"], "--phase only"),
     ],
 )
 def test_bad_trace_options(finished, arguments, said):

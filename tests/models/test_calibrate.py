@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from comet_sim.errors import InputError
 from comet_sim.models.calibrate import GOOD_HIGH, GOOD_LOW, calibrate, choose_exponent
 from comet_sim.models.demo import demo_folder, heldout, load_demo
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
 
 
 def _inverse_square_root(x: Any) -> Any:
@@ -54,7 +54,7 @@ def test_no_other_power_of_two_leaves_more_margin(low: float, spread: float) -> 
 def test_shipped_scales_hold_on_the_heldout_windows() -> None:
     """The scales are public and fixed: no held-out token may leave the range they were chosen for."""
     demo, windows = load_demo(), heldout()
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     met = calibrate(plain, np.concatenate((windows.prose[:32], windows.code[:32]))).variances
     assert set(demo.metadata.norm_scales) == set(met)
     for norm, (low, high) in met.items():
@@ -69,16 +69,16 @@ def test_ranges_too_wide_for_any_scale_are_reported() -> None:
     embed = weights["embed"].copy()
     embed[10] *= 1e3
     weights["embed"] = embed
-    result = calibrate(PlainOPT(demo.config, weights), [[9, 10, 11]])
+    result = calibrate(PlainDecoder(demo.config, weights), [[9, 10, 11]])
     assert "layer0/attention/norm" in result.outside
 
 
 def test_nothing_to_calibrate_on() -> None:
     demo = load_demo()
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     with pytest.raises(InputError, match="no token windows"):
         calibrate(plain, [])
-    flat = PlainOPT(demo.config, {name: np.zeros_like(w) for name, w in demo.weights.items()})
+    flat = PlainDecoder(demo.config, {name: np.zeros_like(w) for name, w in demo.weights.items()})
     with pytest.raises(InputError, match="variance 0"):
         calibrate(flat, [[1, 2]])
 

@@ -11,9 +11,9 @@ import pytest
 
 from comet_sim.errors import InputError
 from comet_sim.models.catalogue import list_models, resolve_model
-from comet_sim.models.checkpoint import shapes
 from comet_sim.models.demo import DATA, DEMO_NAMES, demo_folder, heldout, load_demo
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
+from comet_sim.models.tensors import shapes
 from comet_sim.models.tokenizer import TextTokenizer
 
 PUBLISHED = {
@@ -22,6 +22,10 @@ PUBLISHED = {
     "opt-6.7b": 6_658_473_984,
     "opt-13b": 12_853_473_280,
     "opt-30b": 29_974_540_288,
+    "gpt2": 124_439_808,
+    "gpt2-xl": 1_557_611_200,
+    "llama2-7b": 6_738_415_616,
+    "llama2-7b-silu": 6_738_415_616,
 }
 
 
@@ -33,7 +37,7 @@ def test_parameter_counts_are_the_published_ones(name: str) -> None:
     assert model.config.parameters == PUBLISHED[name]
     assert sum(math.prod(shape) for shape in shapes(model.config).values()) == PUBLISHED[name]
     with (DATA / "catalogue.toml").open("rb") as stream:
-        assert tomllib.load(stream)[name]["parameters"] == PUBLISHED[name]
+        assert tomllib.load(stream)["models"][name]["parameters"] == PUBLISHED[name]
     with pytest.raises(InputError, match=f"{name}: only its shapes are known"):
         model.load()
 
@@ -61,7 +65,8 @@ def test_paths_and_names(tmp_path: Path, saved_opt: Path, monkeypatch: pytest.Mo
         ("opt-31b", "did you mean .*opt-30b"),
         ("OPT-13B", "did you mean opt-13b"),
         ("opt_demo", "did you mean opt-demo"),
-        ("zzzz", "accepted: opt-demo, opt-1.3b"),
+        ("llama-7b", "did you mean llama2-7b"),
+        ("zzzz", "accepted: opt-demo, reglu-llama-demo, opt-1.3b"),
         ("", "not known"),
         ("some/where", "no such folder"),
     ],
@@ -87,7 +92,7 @@ def test_heldout_windows_fit_the_demo_model() -> None:
 
 def test_perplexity_is_the_one_stated_in_source_md() -> None:
     demo, windows = load_demo(), heldout()
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     stated = (demo_folder() / "SOURCE.md").read_text(encoding="utf-8")
     prose, code = plain.perplexity(windows.prose), plain.perplexity(windows.code)
     assert f"perplexity {prose:.1f} (prose) and {code:.1f} (code)" in stated
@@ -114,8 +119,8 @@ def test_models_need_no_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None\n"
         "from comet_sim.models.catalogue import resolve_model\n"
-        "from comet_sim.models.plain_opt import PlainOPT\n"
-        "c = resolve_model('opt-demo').load(); PlainOPT(c.config, c.weights).generate([5, 6], 2)\n"
+        "from comet_sim.models.plain import PlainDecoder\n"
+        "c = resolve_model('opt-demo').load(); PlainDecoder(c.config, c.weights).generate([5, 6], 2)\n"
     )
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": str(root)}

@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from comet_sim.errors import InputError
-from comet_sim.models.checkpoint import METADATA_FILE, load_checkpoint, shapes
+from comet_sim.models.checkpoint import METADATA_FILE, load_checkpoint
+from comet_sim.models.tensors import shapes
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (lambda f: (f / "model.safetensors").write_bytes(b"") and None, "not a whole safetensors file"),
     "tensor gone": (_edit(lambda s: s.pop(FC1)), f"tensor {FC1.removeprefix('model.decoder.')}: missing"),
     "wrong shape": (_edit(lambda s: s.update({FC1: s[FC1].T.copy()})), r"shape \(16, 24\), .* \(24, 16\)"),
-    "unknown": (_edit(lambda s: s.update(more=s[FC1])), "tensor more: not part of an opt model"),
+    "unknown": (_edit(lambda s: s.update(more=s[FC1])), "tensor more: not part of this opt model"),
     "twice": (_edit(lambda s: s.update({FC1.removeprefix("model."): s[FC1].copy()})), "stored twice"),
     "integers": (_edit(lambda s: s.update({FC1: s[FC1].astype(np.int8)})), "type I8, supported: F16"),
     "not finite": (_edit(lambda s: s.update({FC1: s[FC1] * np.float32("inf")})), "not finite"),

@@ -3,7 +3,7 @@
 import pytest
 
 from comet_sim.models.demo import heldout, load_demo
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
 from comet_sim.scenario import Scenario, SystemSpec, WorkloadSpec
 from comet_sim.simulation import simulate
 
@@ -14,7 +14,7 @@ PROMPTS = heldout().prompts(16).tolist()  # the first 8 prose, then the first 8 
 @pytest.fixture(scope="module")
 def plain():
     checkpoint = load_demo()
-    return PlainOPT(checkpoint.config, checkpoint.weights)
+    return PlainDecoder(checkpoint.config, checkpoint.weights)
 
 
 @pytest.mark.parametrize("number", range(len(PROMPTS)))

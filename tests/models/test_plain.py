@@ -9,7 +9,7 @@ import pytest
 from comet_sim.errors import InputError
 from comet_sim.models.checkpoint import Checkpoint, load_checkpoint
 from comet_sim.models.demo import demo_folder, heldout, load_demo
-from comet_sim.models.plain_opt import PlainOPT
+from comet_sim.models.plain import PlainDecoder
 
 
 def _reference(model: Any, ids: Any) -> Any:
@@ -29,7 +29,7 @@ def test_demo_logits_and_greedy_tokens_equal_transformers(demo: Checkpoint) -> N
     from transformers import OPTForCausalLM
 
     model = OPTForCausalLM.from_pretrained(demo_folder(), dtype=torch.float64).eval()
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     for window in (heldout().prose[0], heldout().code[0]):
         logits, _ = plain.forward(window)
         np.testing.assert_allclose(logits, _reference(model, window), atol=1e-9)
@@ -45,13 +45,13 @@ def test_tiny_model_equals_transformers_in_float32(make_opt: Any, tmp_path: Path
     model.save_pretrained(tmp_path)
     checkpoint = load_checkpoint(tmp_path)
     ids = np.arange(20) * 7 % 32
-    logits, _ = PlainOPT(checkpoint.config, checkpoint.weights).forward(ids)
+    logits, _ = PlainDecoder(checkpoint.config, checkpoint.weights).forward(ids)
     np.testing.assert_allclose(logits, _reference(model, ids), atol=1e-4)
 
 
 @pytest.mark.parametrize("cuts", [[1], [5, 6], list(range(1, 16))])
 def test_state_continues_where_it_stopped(demo: Checkpoint, cuts: list[int]) -> None:
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     ids = heldout().prose[1][:16]
     whole, _ = plain.forward(ids)
     state, parts = None, []
@@ -64,7 +64,7 @@ def test_state_continues_where_it_stopped(demo: Checkpoint, cuts: list[int]) -> 
 
 
 def test_record_receives_variances_and_masks(demo: Checkpoint) -> None:
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     seen: dict[str, Any] = {}
     ids = heldout().code[2][:10]
     plain.forward(ids, record=seen.__setitem__)
@@ -79,7 +79,7 @@ def test_record_receives_variances_and_masks(demo: Checkpoint) -> None:
 
 def test_perplexity_of_a_uniform_model_is_its_vocabulary(demo: Checkpoint) -> None:
     flat = {name: np.zeros_like(weight) for name, weight in demo.weights.items()}
-    assert PlainOPT(demo.config, flat).perplexity(heldout().prose[:2]) == pytest.approx(2048)
+    assert PlainDecoder(demo.config, flat).perplexity(heldout().prose[:2]) == pytest.approx(2048)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_perplexity_of_a_uniform_model_is_its_vocabulary(demo: Checkpoint) -> No
 )
 def test_bad_token_ids(demo: Checkpoint, ids: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        PlainOPT(demo.config, demo.weights).forward(ids)
+        PlainDecoder(demo.config, demo.weights).forward(ids)
 
 
 def test_generation_stops_at_the_last_position(demo: Checkpoint) -> None:
-    plain = PlainOPT(demo.config, demo.weights)
+    plain = PlainDecoder(demo.config, demo.weights)
     assert len(plain.generate([5] * 255, 2)) == 2
     with pytest.raises(InputError, match="257 tokens"):
         plain.generate([5] * 255, 3)

@@ -1,4 +1,4 @@
-"""The plain OPT forward in float64 numpy: the reference every private run is compared with."""
+"""The plain decoder in float64 numpy: the reference every private run is compared with."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from comet_sim.errors import InputError
 from comet_sim.models.config import ModelConfig
+from comet_sim.models.rotary import rotary_tables
 
-__all__ = ["PlainOPT", "PlainState", "Record"]
+__all__ = ["PlainDecoder", "PlainState", "Record"]
 
 Floats = NDArray[np.float64]
-# Called with a name and an array: "<norm>/variance" (m,) and "layer{i}/ffn/mask" (m, ffn) of bool.
+# Called with a name and an array: "<norm>/variance" (m,), of RMSNorm the mean square; and, where the activation
+# is ReLU, "layer{i}/ffn/mask" (m, ffn) of bool.
 Record = Callable[[str, NDArray[np.generic]], None]
 
 
@@ -31,8 +33,8 @@ class PlainState:
         return len(self.keys[0]) if self.keys else 0
 
 
-class PlainOPT:
-    """OPT on plain float64 weights; `weights` as `Checkpoint.weights`."""
+class PlainDecoder:
+    """A decoder on plain float64 weights; `weights` as `Checkpoint.weights`."""
 
     __slots__ = ("config", "weights")
 
@@ -51,8 +53,10 @@ class PlainOPT:
         start = state.length if state is not None else 0
         ids = self._checked(token_ids, start)
         config, weights = self.config, self.weights
-        rows = np.arange(start, start + len(ids)) + config.position_offset
-        x = weights["embed"][ids] + weights["positions"][rows]
+        x = weights["embed"][ids]
+        if config.rope is None:
+            first = start + config.position_offset
+            x = x + weights["positions"][first : first + len(ids)]
         keys: list[Floats] = []
         values: list[Floats] = []
         for i in range(config.layers):
@@ -63,11 +67,7 @@ class PlainOPT:
             values.append(v)
             x = x + y
             y = self._norm(f"layer{i}/ffn/norm", x, record)
-            hidden = self._linear(f"layer{i}/ffn/fc1", y)
-            active = hidden > 0
-            if record is not None:
-                record(f"layer{i}/ffn/mask", active)
-            x = x + self._linear(f"layer{i}/ffn/fc2", np.where(active, hidden, 0.0))
+            x = x + self._feed_forward(f"layer{i}/ffn", y, record)
         logits = self._norm("final_norm", x, record) @ weights[config.head_name].T
         return logits, PlainState(tuple(keys), tuple(values))
 
@@ -108,32 +108,77 @@ class PlainOPT:
         return ids.astype(np.int64)
 
     def _linear(self, name: str, x: Floats) -> Floats:
-        return x @ self.weights[f"{name}/weight"] + self.weights[f"{name}/bias"]
+        product = x @ self.weights[f"{name}/weight"]
+        bias = self.weights.get(f"{name}/bias")
+        return product if bias is None else product + bias
 
     def _norm(self, name: str, x: Floats, record: Record | None) -> Floats:
-        centred = x - x.mean(axis=1, keepdims=True)
+        """LayerNorm, or RMSNorm, which neither centres nor adds a bias."""
+        layer_norm = self.config.norm == "layernorm"
+        centred = x - x.mean(axis=1, keepdims=True) if layer_norm else x
         variance = np.square(centred).mean(axis=1)
         if record is not None:
             record(f"{name}/variance", variance)
         unit = centred / np.sqrt(variance + self.config.norm_epsilon)[:, None]
-        scaled: Floats = unit * self.weights[f"{name}/weight"] + self.weights[f"{name}/bias"]
-        return scaled
+        scaled: Floats = unit * self.weights[f"{name}/weight"]
+        return scaled + self.weights[f"{name}/bias"] if layer_norm else scaled
+
+    def _feed_forward(self, name: str, x: Floats, record: Record | None) -> Floats:
+        """Return fc2(act(fc1(x))), or down(act(gate(x)) * up(x)) if the model is gated."""
+        config = self.config
+        first, last = ("gate", "down") if config.gated else ("fc1", "fc2")
+        inner = self._linear(f"{name}/{first}", x)
+        if record is not None and config.activation == "relu":
+            record(f"{name}/mask", inner > 0)
+        active = activate(config.activation, inner)
+        if config.gated:
+            active = active * self._linear(f"{name}/up", x)
+        return self._linear(f"{name}/{last}", active)
+
+    def _turned(self, x: Floats, start: int) -> Floats:
+        """Turn queries or keys (m, heads, head_dim) of positions from `start`, if positions are rotary."""
+        config = self.config
+        if config.rope is None:
+            return x
+        cosines, sines = rotary_tables(config.rope, config.head_dim, start, len(x))
+        swapped = np.roll(x, config.head_dim // 2, axis=-1)
+        turned: Floats = x * cosines[:, None] + swapped * sines[:, None]
+        return turned
 
     def _attention(
         self, name: str, x: Floats, past: tuple[Floats, Floats] | None
     ) -> tuple[Floats, Floats, Floats]:
         """Attention output (m, hidden) and the keys and values of all tokens so far."""
         config, m = self.config, len(x)
+        start = 0 if past is None else len(past[0])
         q = self._linear(f"{name}/q", x).reshape(m, config.heads, config.head_dim)
         k = self._linear(f"{name}/k", x).reshape(m, config.kv_heads, config.head_dim)
         v = self._linear(f"{name}/v", x).reshape(m, config.kv_heads, config.head_dim)
+        q, k = self._turned(q, start), self._turned(k, start)
         if past is not None:
             k, v = np.concatenate((past[0], k)), np.concatenate((past[1], v))
-        scores = np.einsum("ihd,jhd->hij", q, k, optimize=True) * config.head_dim**-0.5
+        # Query heads g of group j share the K/V head j.
+        grouped = q.reshape(m, config.kv_heads, -1, config.head_dim)
+        scores: Floats = np.einsum("ijgd,tjd->jgit", grouped, k, optimize=True) * config.head_dim**-0.5
         total = len(k)
         future = np.arange(total)[None, :] > np.arange(total - m, total)[:, None]
-        scores[:, future] = -np.inf
-        exps = np.exp(scores - scores.max(axis=2, keepdims=True))
-        weights = exps / exps.sum(axis=2, keepdims=True)
-        mixed = np.einsum("hij,jhd->ihd", weights, v, optimize=True).reshape(m, -1)
+        scores[..., future] = -np.inf
+        exps = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights = exps / exps.sum(axis=-1, keepdims=True)
+        mixed = np.einsum("jgit,tjd->ijgd", weights, v, optimize=True).reshape(m, -1)
         return self._linear(f"{name}/o", mixed), k, v
+
+
+def activate(function: str, x: Floats) -> Floats:
+    """Apply an activation function elementwise; raises InputError for one this project does not know."""
+    if function == "relu":
+        return np.maximum(x, 0.0)
+    if function == "gelu_tanh":
+        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))), np.float64)
+    from scipy.special import erf, expit  # imported here: it takes longer than all the rest of the package
+
+    if function == "gelu":
+        return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2))), np.float64)
+    if function == "silu":
+        return np.asarray(x * expit(x), np.float64)
+    raise InputError(f"activation {function!r}: not known")

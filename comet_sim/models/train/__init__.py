@@ -1,0 +1,1 @@
+"""Training the demo models again: corpora, tokenizer, sparsity in training, the loop. Needs torch, transformers."""
