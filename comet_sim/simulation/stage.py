@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.actors import DeviceProfile, Party, Strand, World
+from comet_sim.errors import ungrouped
 from comet_sim.events import Names, Observer, Phase
 from comet_sim.kernel import VirtualLoop, stream_key
 from comet_sim.kernel import run as run_virtual
-from comet_sim.models.checkpoint import shapes as weight_shapes
 from comet_sim.models.config import ModelConfig
-from comet_sim.models.opt import Layout, PrivateOPT
+from comet_sim.models.decoder import Layout, PrivateDecoder
+from comet_sim.models.tensors import shapes as weight_shapes
 from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.rounds import Transcript
@@ -33,7 +34,7 @@ from comet_sim.roles.plan import SERVERS, Plan
 __all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "play"]
 
 PARTIES = ("user", "server0", "server1", "dealer", "owner")
-PHASES = {Phase.SETUP: "set-up", Phase.OFFLINE: "offline", Phase.ONLINE: "online"}
+PHASES = {phase: phase.label for phase in Phase}
 
 
 class Progress(Protocol):
@@ -140,7 +141,7 @@ class _Stage:
     def _deal_ahead(self, bound: int | None) -> Coroutine[Any, Any, None]:
         run = self.run
         weights = {name: ShapeTensor(shape) for name, shape in weight_shapes(run.config).items()}
-        model = PrivateOPT(run.config, weights, run.exponents, run.suite, run.layout)
+        model = PrivateDecoder(run.config, weights, run.exponents, run.suite, run.layout)
 
         def walk(session: Session) -> Coroutine[Any, Any, None]:
             session.transcripts = self.transcripts
@@ -211,7 +212,7 @@ class _Stage:
             session.seed = Prg(vault["seed/dealer"])
             session.private = Prg(stream_key(run.seed, party.name, "private"))
             user_prg = Prg(vault["seed/user"]) if index == 0 else None
-        model = PrivateOPT(run.config, vault["weights"], run.exponents, run.suite, run.layout)
+        model = PrivateDecoder(run.config, vault["weights"], run.exponents, run.suite, run.layout)
         await server.serve(session, model, run.plan, self.parties["user"], user_prg)
         if isinstance(supply, OnDemand):
             supply.finish(session)
@@ -231,10 +232,11 @@ def _frozen_garbage() -> Iterator[None]:
 def play(run: Inference, names: Names, observer: Observer, progress: Progress | None = None) -> Outcome:
     """Play set-up, offline and online phase; the observer has seen every record when this returns.
 
-    Works inside a running event loop too: virtual time has a loop of its own.
+    Works inside a running event loop too: virtual time has a loop of its own. An error in a party's task
+    is raised as itself.
     """
     stage = _Stage(run, names, observer, progress)
-    with _frozen_garbage():
+    with ungrouped(), _frozen_garbage():
         run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(
         stage.ids, stage.times, stage.ends, stage.auditor, stage.supply.peak_elements, stage.supply.elements
