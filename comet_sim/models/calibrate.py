@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -18,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.errors import CometSimError, InputError
-from comet_sim.models.checkpoint import METADATA_FILE, Checkpoint, load_checkpoint
+from comet_sim.models.checkpoint import Checkpoint, load_checkpoint
 from comet_sim.models.config import norm_names
 from comet_sim.models.demo import heldout
+from comet_sim.models.metadata import MAX_EXPONENT, METADATA_FILE, update_metadata
 from comet_sim.models.plain import PlainDecoder
 from comet_sim.models.tokenizer import TextTokenizer
 
@@ -58,7 +58,7 @@ def calibrate(
 ) -> Calibration:
     """Measure every norm's input variance over windows of token ids and choose its scale.
 
-    Raises InputError without windows or when a norm's input is constant.
+    Raises InputError without windows, or for a norm whose input is constant or beyond every scale there is.
     """
     ranges: dict[str, tuple[float, float]] = {}
 
@@ -79,6 +79,11 @@ def calibrate(
         if low <= 0.0:
             raise InputError(f"calibration: {norm}: an input has variance 0, no scale can help")
         exponents[norm] = e = choose_exponent(low, high)
+        if abs(e) > MAX_EXPONENT:
+            raise InputError(
+                f"calibration: {norm}: inputs have variances {low:.3g} to {high:.3g}, which would need a scale of "
+                f"2^{e}; accepted: exponents from -{MAX_EXPONENT} to {MAX_EXPONENT}"
+            )
         if 4.0**e * low < GOOD_LOW or 4.0**e * high > GOOD_HIGH:
             outside.append(norm)
     return Calibration(exponents, ranges, tuple(outside))
@@ -101,16 +106,22 @@ def _windows(checkpoint: Checkpoint, texts: Sequence[Path]) -> NDArray[np.int64]
             ids = np.array(tokenizer.encode(path.read_text(encoding="utf-8")), dtype=np.int64)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: not readable as UTF-8 text ({error})") from error
+        if len(ids) < size:
+            raise InputError(
+                f"{path}: {len(ids)} tokens of text, accepted: {size} or more, some pages are better"
+            )
         windows.append(ids[: len(ids) // size * size].reshape(-1, size))
     return np.concatenate(windows)
 
 
 def store_calibration(file: Path, result: Calibration) -> None:
-    """Write the scales and what they rest on into a checkpoint's comet_sim.json, keeping what else is there."""
-    raw = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    raw["norm_scales"] = result.exponents
-    raw["norm_variances"] = {k: [float(f"{v:.3g}") for v in pair] for k, pair in result.variances.items()}
-    file.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    """Write the scales and what they rest on into a checkpoint's comet_sim.json, keeping what else is there.
+
+    Raises InputError if it cannot be written; the file is never half written.
+    """
+    variances = {k: [float(f"{v:.3g}") for v in pair] for k, pair in result.variances.items()}
+    found = {"norm_scales": result.exponents, "norm_variances": variances}
+    update_metadata(file, {**found, "norms_outside": list(result.outside)})
 
 
 def _main() -> int:
@@ -122,10 +133,10 @@ def _main() -> int:
         checkpoint = load_checkpoint(arguments.folder)
         plain = PlainDecoder(checkpoint.config, checkpoint.weights)
         result = calibrate(plain, _windows(checkpoint, arguments.text))
+        store_calibration(arguments.folder / METADATA_FILE, result)
     except CometSimError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    store_calibration(arguments.folder / METADATA_FILE, result)
     for norm, (low, high) in result.variances.items():
         note = "  outside the good range" if norm in result.outside else ""
         sys.stdout.write(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from comet_sim.errors import InputError
-from comet_sim.models.checkpoint import Checkpoint, load_checkpoint, load_config
+from comet_sim.models.checkpoint import Checkpoint, load_checkpoint, load_config, load_metadata
 from comet_sim.models.config import ModelConfig, Rope
 from comet_sim.models.demo import DATA, DEMO_NAMES, demo_folder
+from comet_sim.models.metadata import Metadata
 
 __all__ = ["ResolvedModel", "list_models", "resolve_model"]
 
@@ -38,6 +39,10 @@ class ResolvedModel:
                 f"accepted: {', '.join(DEMO_NAMES)} or a checkpoint folder"
             )
         return load_checkpoint(self.folder)
+
+    def metadata(self) -> Metadata:
+        """Read what is known beyond transformers' files, without the weights; nothing for a model of shapes."""
+        return load_metadata(self.folder, self.config) if self.folder else Metadata()
 
 
 def list_models() -> tuple[ResolvedModel, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,32 +14,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from comet_sim.errors import InputError
-from comet_sim.models.config import ModelConfig, norm_names
+from comet_sim.models.config import ModelConfig
 from comet_sim.models.hf_config import read_hf_config
+from comet_sim.models.metadata import METADATA_FILE, Metadata, read_json, read_metadata, scale_warnings
 from comet_sim.models.tensors import hf_tensors, is_buffer, shapes, without_prefix
 
-__all__ = ["METADATA_FILE", "Checkpoint", "Metadata", "load_checkpoint", "load_config"]
+__all__ = ["Checkpoint", "load_checkpoint", "load_config", "load_metadata"]
 
-METADATA_FILE = "comet_sim.json"
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 # BF16 is read as its raw 16 bits: they are the upper half of a float32.
 _STORED_TYPES: Mapping[str, str] = MappingProxyType({"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"})
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """What this project knows of a checkpoint beyond transformers' files.
-
-    `norm_scales` maps a norm's canonical name to the exponent e of its public scale 2^e (absent: 0).
-    `head_thresholds` holds, per layer, the norm of an attention head's output below which it was skipped in
-    training (empty: not trained in).
-    """
-
-    norm_scales: Mapping[str, int] = field(default_factory=dict)
-    head_thresholds: tuple[float, ...] = ()
-    source: str = ""
-    license: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +34,8 @@ class Checkpoint:
     Linear weights are (in, out), so y = x @ weight + bias; `embed` and `lm_head` are (vocab, hidden).
     A tied head has no array of its own: `config.head_name` names the one to use.
     `tokenizer` is None when the folder has no tokenizer.json. `digest` is a SHA-256 over config and weight
-    files.
+    files. `stored` says where each weight came from, "file: tensor name". `warnings` are sentences that a user who
+    runs this model exactly should read.
     """
 
     config: ModelConfig
@@ -57,6 +43,24 @@ class Checkpoint:
     tokenizer: Path | None
     digest: str
     metadata: Metadata
+    stored: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    def check_range(self, fraction_bits: int) -> None:
+        """Raise InputError, naming file, tensor and value, for a weight too large for fixed-point products.
+
+        The product of a weight and 1 has 2 * fraction_bits fractional bits before its truncation, so a weight of
+        2^(63 - 2 * fraction_bits) or more wraps around there.
+        """
+        limit = 63 - 2 * fraction_bits
+        for name, weight in self.weights.items():
+            largest = weight.flat[int(np.abs(weight).argmax())]
+            if abs(float(largest)) >= 2.0**limit:
+                raise InputError(
+                    f"{self.stored[name]}: read {float(largest):.6g}, too large for products in fixed point with "
+                    f"{fraction_bits} fractional bits; accepted: less than 2^{limit} in size, or a smaller "
+                    "protocol.fraction_bits"
+                )
 
 
 def load_config(folder: Path | str) -> ModelConfig:
@@ -67,7 +71,12 @@ def load_config(folder: Path | str) -> ModelConfig:
             f"{path}: not a checkpoint folder (expected a folder with config.json and {_SINGLE})"
         )
     file = path / "config.json"
-    return read_hf_config(_read_json(file), str(file), path.resolve().name)
+    return read_hf_config(read_json(file), str(file), path.resolve().name)
+
+
+def load_metadata(folder: Path | str, config: ModelConfig) -> Metadata:
+    """Read what a checkpoint folder's comet_sim.json says, nothing if it has none."""
+    return read_metadata(Path(folder) / METADATA_FILE, config)
 
 
 def load_checkpoint(folder: Path | str) -> Checkpoint:
@@ -79,21 +88,30 @@ def load_checkpoint(folder: Path | str) -> Checkpoint:
     path = Path(folder)
     config = load_config(path)
     files = _weight_files(path)
-    weights = _canonical(config, files)
+    weights, stored = _canonical(config, files)
     tokenizer = path / "tokenizer.json"
+    metadata = load_metadata(path, config)
     return Checkpoint(
         config=config,
         weights=MappingProxyType(weights),
         tokenizer=tokenizer if tokenizer.is_file() else None,
         digest=_digest([path / "config.json", *files]),
-        metadata=_read_metadata(path / METADATA_FILE, config),
+        metadata=metadata,
+        stored=MappingProxyType(stored),
+        warnings=scale_warnings(metadata, config),
     )
 
 
-def _canonical(config: ModelConfig, files: Iterable[Path]) -> dict[str, NDArray[np.floating]]:
-    """Read all weight files, checking that they hold exactly the tensors the configuration asks for."""
+def _canonical(
+    config: ModelConfig, files: Iterable[Path]
+) -> tuple[dict[str, NDArray[np.floating]], dict[str, str]]:
+    """Read all weight files, checking that they hold exactly the tensors the configuration asks for.
+
+    Returns the weights, and which file and tensor each stood in.
+    """
     known, expected = hf_tensors(config), shapes(config)
     found: dict[str, NDArray[np.floating]] = {}
+    places: dict[str, str] = {}
     for file in files:
         for name, (dtype, shape, offset) in _tensor_table(file).items():
             bare = without_prefix(name)
@@ -119,11 +137,12 @@ def _canonical(config: ModelConfig, files: Iterable[Path]) -> dict[str, NDArray[
             ):
                 found[part] = np.ascontiguousarray(piece)
                 found[part].flags.writeable = False
+                places[part] = f"{file}: tensor {name}"
     for bare, stored in known.items():
         if stored.parts[0] not in found:
             listing = ", ".join(file.name for file in files)
             raise InputError(f"{file.parent}: tensor {bare}: missing from {listing}")
-    return {name: found[name] for name in expected}
+    return {name: found[name] for name in expected}, places
 
 
 def _tensor_table(file: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
@@ -168,7 +187,7 @@ def _weight_files(path: Path) -> list[Path]:
         if any(path.glob("pytorch_model*.bin")):
             hint = " (found pytorch_model.bin: save the model with safe_serialization=True)"
         raise InputError(f"{path}: found neither {_SINGLE} nor {_INDEX}{hint}")
-    weight_map = _read_json(index).get("weight_map")
+    weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{index}: weight_map: expected an object of tensor names and file names")
     files = [path / name for name in sorted({str(value) for value in weight_map.values()})]
@@ -187,39 +206,3 @@ def _digest(files: Iterable[Path]) -> str:
         with file.open("rb") as stream:
             total.update(hashlib.file_digest(stream, "sha256").digest())
     return total.hexdigest()
-
-
-def _read_json(file: Path) -> dict[str, object]:
-    if not file.is_file():
-        raise InputError(f"{file}: no such file")
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InputError(f"{file}: not readable as JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{file}: expected a JSON object, read {type(value).__name__}")
-    return value
-
-
-def _read_metadata(file: Path, config: ModelConfig) -> Metadata:
-    if not file.exists():
-        return Metadata()
-    raw = _read_json(file)
-    scales, thresholds = raw.get("norm_scales", {}), raw.get("head_thresholds", [])
-    known = norm_names(config)
-    if not isinstance(scales, dict) or not all(
-        name in known and type(value) is int and abs(value) <= 30 for name, value in scales.items()
-    ):
-        raise InputError(
-            f"{file}: norm_scales: expected norm names and exponents from -30 to 30, read {scales!r}"
-        )
-    if not isinstance(thresholds, list) or not all(type(value) in (int, float) for value in thresholds):
-        raise InputError(f"{file}: head_thresholds: expected a list of numbers, read {thresholds!r}")
-    if len(thresholds) not in (0, config.layers):
-        raise InputError(f"{file}: head_thresholds: {len(thresholds)} numbers for {config.layers} layers")
-    return Metadata(
-        norm_scales=MappingProxyType(dict(scales)),
-        head_thresholds=tuple(float(value) for value in thresholds),
-        source=str(raw.get("source", "")),
-        license=str(raw.get("license", "")),
-    )

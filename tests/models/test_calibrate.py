@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet_sim.errors import InputError
-from comet_sim.models.calibrate import GOOD_HIGH, GOOD_LOW, calibrate, choose_exponent
+from comet_sim.models.calibrate import GOOD_HIGH, GOOD_LOW, calibrate, choose_exponent, store_calibration
 from comet_sim.models.demo import demo_folder, heldout, load_demo
+from comet_sim.models.metadata import read_metadata
 from comet_sim.models.plain import PlainDecoder
 
 
@@ -63,7 +64,7 @@ def test_shipped_scales_hold_on_the_heldout_windows() -> None:
         assert high * scale < GOOD_HIGH, norm
 
 
-def test_ranges_too_wide_for_any_scale_are_reported() -> None:
+def test_ranges_too_wide_for_any_scale_are_reported_and_kept(tmp_path: Path) -> None:
     demo = load_demo()
     weights = dict(demo.weights)
     embed = weights["embed"].copy()
@@ -71,6 +72,10 @@ def test_ranges_too_wide_for_any_scale_are_reported() -> None:
     weights["embed"] = embed
     result = calibrate(PlainDecoder(demo.config, weights), [[9, 10, 11]])
     assert "layer0/attention/norm" in result.outside
+    store_calibration(tmp_path / "comet_sim.json", result)
+    metadata = read_metadata(tmp_path / "comet_sim.json", demo.config)
+    assert metadata.norms_outside == result.outside
+    assert metadata.norm_scales == result.exponents
 
 
 def test_nothing_to_calibrate_on() -> None:
@@ -81,6 +86,16 @@ def test_nothing_to_calibrate_on() -> None:
     flat = PlainDecoder(demo.config, {name: np.zeros_like(w) for name, w in demo.weights.items()})
     with pytest.raises(InputError, match="variance 0"):
         calibrate(flat, [[1, 2]])
+
+
+def test_exponents_that_a_checkpoint_may_not_have_are_refused() -> None:
+    """What broke: exponents beyond -30 to 30 were written, and the folder did not load any more."""
+    demo = load_demo()
+    tables = {name: demo.weights[name].astype(np.float64) * 1e-10 for name in ("embed", "positions")}
+    with pytest.raises(
+        InputError, match=r"layer0/attention/norm: .* 2\^3\d; accepted: exponents from -30 to 30"
+    ):
+        calibrate(PlainDecoder(demo.config, {**demo.weights, **tables}), [[9, 10, 11]])
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -111,7 +126,25 @@ def test_command_reproduces_the_shipped_file(
 
 
 def test_command_reports_bad_input(
-    saved_opt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    saved_opt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(monkeypatch, str(saved_opt)) == 2
-    assert "no tokenizer.json" in capsys.readouterr().err
+    def said(*arguments: str) -> str:
+        assert _run(monkeypatch, *arguments) == 2
+        message = capsys.readouterr().err
+        assert message.startswith("error: ") and len(message.splitlines()) == 1
+        return message
+
+    assert "no tokenizer.json" in said(str(saved_opt))
+    folder = Path(shutil.copytree(demo_folder(), tmp_path / "opt-demo"))
+    before = (folder / "comet_sim.json").read_bytes()
+    short = tmp_path / "short.txt"
+    short.write_text("In the beginning.")
+    assert f"{short}: 6 tokens of text, accepted: 128 or more" in said(str(folder), "--text", str(short))
+    assert "not readable as UTF-8 text" in said(str(folder), "--text", str(tmp_path))
+
+    def refuse(*arguments: Any, **named: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    assert f"{folder / 'comet_sim.json'}: cannot be written: Permission denied" in said(str(folder))
+    assert (folder / "comet_sim.json").read_bytes() == before

@@ -11,8 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from comet_sim.errors import InputError
-from comet_sim.models.checkpoint import METADATA_FILE, load_checkpoint
+from comet_sim.models.checkpoint import load_checkpoint, load_config
+from comet_sim.models.config import norm_names
+from comet_sim.models.metadata import METADATA_FILE, update_metadata
 from comet_sim.models.tensors import shapes
+from comet_sim.scenario import Scenario, WorkloadSpec
+from comet_sim.simulation import simulate
 
 
 @pytest.fixture
@@ -144,6 +148,8 @@ def test_digest_follows_the_weights_only(folder: Path) -> None:
         {"norm_scales": {"final_norm": 0.5}},
         {"norm_scales": {"final_norm": True}},
         {"norm_scales": []},
+        {"norm_scales": {"final_norm": 31}},
+        {"norms_outside": ["layer9/ffn/norm"]},
         {"head_thresholds": [1.0]},
         {"head_thresholds": ["1", "2"]},
     ],
@@ -152,3 +158,72 @@ def test_bad_metadata_is_refused(folder: Path, metadata: dict[str, Any]) -> None
     (folder / METADATA_FILE).write_text(json.dumps(metadata))
     with pytest.raises(InputError, match=f"{METADATA_FILE}: {next(iter(metadata))}"):
         load_checkpoint(folder)
+
+
+def test_a_model_without_norm_scales_warns(folder: Path) -> None:
+    (warning,) = load_checkpoint(folder).warnings
+    assert "model tiny: no norm scales" in warning and "comet_sim.models.calibrate" in warning
+    scales = dict.fromkeys(norm_names(load_config(folder)), 0)
+    (folder / METADATA_FILE).write_text(json.dumps({"norm_scales": scales}))
+    assert load_checkpoint(folder).warnings == ()
+    some = {"norm_scales": {"final_norm": 1}, "norms_outside": ["final_norm"]}
+    (folder / METADATA_FILE).write_text(json.dumps(some))
+    missing, outside = load_checkpoint(folder).warnings
+    assert (
+        "layer0/attention/norm, layer0/ffn/norm, layer1/attention/norm and 1 more: no norm scales" in missing
+    )
+    assert "final_norm: inputs vary too much" in outside
+
+
+@pytest.mark.parametrize(("size", "bits"), [(2.0**31, 16), (-(2.0**31), 16), (2.0**15, 24)])
+def test_weights_too_large_for_fixed_point_are_refused(folder: Path, size: float, bits: int) -> None:
+    _edit(lambda s: s[FC1].__setitem__((1, 2), size))(folder)
+    checkpoint = load_checkpoint(folder)
+    with pytest.raises(InputError) as caught:
+        checkpoint.check_range(bits)
+    message = str(caught.value)
+    assert all(
+        part in message for part in ("model.safetensors", FC1, f"read {size:.6g}", f"2^{63 - 2 * bits}")
+    )
+    checkpoint.check_range(bits - 1)
+
+
+def run_shapes(folder: Path, execution: str = "shape") -> Any:
+    ids = {"prompt_ids": (3, 4, 5)} if execution == "exact" else {"prompt_tokens": 3}
+    workload = WorkloadSpec(output_tokens=2, **ids)  # type: ignore[arg-type]
+    return simulate(Scenario(model=str(folder), execution=execution, workload=workload))  # type: ignore[arg-type]
+
+
+def test_a_shape_run_needs_the_configuration_only(folder: Path) -> None:
+    exact = run_shapes(folder, "exact")
+    assert any("no norm scales" in warning for warning in exact.summary["warnings"])
+    (folder / "model.safetensors").unlink()
+    shape = run_shapes(folder)
+    assert shape.trace.digest == exact.trace.digest
+    assert shape.summary["warnings"] == []
+    with pytest.raises(InputError, match=r"found neither model\.safetensors"):
+        run_shapes(folder, "exact")
+
+
+def test_an_exact_run_refuses_weights_that_are_too_large(folder: Path) -> None:
+    _edit(lambda s: s[FC1].__setitem__((1, 2), 1e10))(folder)
+    with pytest.raises(InputError, match=r"fc1\.weight: read 1e\+10, too large"):
+        run_shapes(folder, "exact")
+    run_shapes(folder)
+
+
+def test_old_metadata_survives_a_failed_write(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / METADATA_FILE
+    file.write_text('{"source": "me"}')
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(InputError, match="cannot be written: No space left on device"):
+            update_metadata(file, {"norm_scales": {}})
+    assert file.read_text() == '{"source": "me"}'
+    assert sorted(item.name for item in folder.iterdir() if item.name.startswith(".")) == []
+    update_metadata(file, {"norm_scales": {}})
+    assert json.loads(file.read_text()) == {"source": "me", "norm_scales": {}}

@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 
 from comet_sim.errors import InputError
 from comet_sim.models.calibrate import calibrate, store_calibration
-from comet_sim.models.checkpoint import METADATA_FILE, load_checkpoint
+from comet_sim.models.checkpoint import load_checkpoint
+from comet_sim.models.metadata import METADATA_FILE
 from comet_sim.models.plain import PlainDecoder
 from comet_sim.models.train.corpus import DOMAINS, Corpus
 from comet_sim.models.train.tokens import Streams, windows, write_tokenizer
@@ -53,6 +54,8 @@ def new_folder(out: Path) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except FileExistsError:
+        raise InputError(f"{out}: cannot be made: {out.parent} is no folder") from None
     except OSError as error:
         raise InputError(f"{out}: cannot be made: {error.strerror or error}") from None
     try:

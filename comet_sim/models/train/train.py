@@ -114,11 +114,13 @@ def _prepare(recipe: Recipe, vocab: int, streams: Streams, held_out: Streams, se
 
 
 def _texts(streams: Streams, length: int) -> list[NDArray[np.int64]]:
-    texts = [np.concatenate([ids for _, ids in streams[domain]]) for domain in DOMAINS if domain in streams]
-    for ids in texts:
-        if len(ids) <= length:
-            raise InputError(f"{len(ids)} tokens of text to train on: more than {length} are needed")
-    return texts
+    for domain, documents in streams.items():
+        longest = max(len(ids) for _, ids in documents)
+        if longest <= length:
+            raise InputError(
+                f"the longest {domain} document to train on has {longest} tokens: more than {length} are needed"
+            )
+    return [np.concatenate([ids for _, ids in streams[domain]]) for domain in DOMAINS if domain in streams]
 
 
 def _batch(run: _Run) -> torch.Tensor:
@@ -203,6 +205,7 @@ def _evaluate(run: _Run) -> dict[str, Any]:
             found[domain] = round(float(torch.exp(_cross_entropy(run.model, torch.from_numpy(cut)))), 2)
             zeros.append(run.activity.take()[1])
             active.append(run.skipping.take())
-    found["zeros"] = np.mean(zeros, axis=0).round(3).tolist()
-    found["active_heads"] = np.mean(active, axis=0).round(3).tolist()
+    if zeros:  # held-out documents may all be shorter than a window
+        found["zeros"] = np.mean(zeros, axis=0).round(3).tolist()
+        found["active_heads"] = np.mean(active, axis=0).round(3).tolist()
     return found
