@@ -23,6 +23,11 @@ class Phase(IntEnum):
     OFFLINE = 1
     ONLINE = 2
 
+    @property
+    def label(self) -> str:
+        """Name of the phase wherever people read it: `set-up`, `offline`, `online`."""
+        return "set-up" if self is Phase.SETUP else self.name.lower()
+
 
 class Message(NamedTuple):
     """One message, complete once delivered: the parts of its time add up from `created` to delivery."""

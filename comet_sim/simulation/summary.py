@@ -5,9 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from comet_sim.events import Phase
 from comet_sim.simulation.stage import PARTIES, PHASES, Outcome
 from comet_sim.trace.critical import critical_path
@@ -18,6 +15,7 @@ __all__ = ["SUMMARY_SCHEMA", "summarise"]
 
 SUMMARY_SCHEMA = 1
 
+_ONLINE = Phase.ONLINE.label
 _PART_DEPTH = 3
 """Components of an op path that name a part of the model: token, layer, attention or ffn."""
 
@@ -57,13 +55,12 @@ def _phases(trace: Trace, outcome: Outcome) -> dict[str, Any]:
     links = by_link(trace)
     phases = {}
     start = 0
-    for phase, label in PHASES.items():
-        name = phase.name.lower()
+    for phase, name in PHASES.items():
         rows = [row for row in links if row.phase == name]
         end = outcome.phase_ends[phase]
-        phases[label] = {
+        phases[name] = {
             "time_ns": end - start,
-            "rounds": rounds.get(name, 0),
+            "rounds": rounds[name],
             "messages": sum(row.messages for row in rows),
             "bytes": {party: sum(row.payload for row in rows if row.src == party) for party in PARTIES},
             "links": {
@@ -80,44 +77,33 @@ def _where(trace: Trace) -> dict[str, Any]:
 
     Bytes and rounds beside it are those between the servers: bytes as one server sends them.
     """
-    # Before the path, so that the two are not in memory at once.
-    traffic = {row.op: row for row in by_op(_between_servers(trace), _PART_DEPTH)}
-    path = critical_path(trace, "online")
-    steps = path.steps.filter(_with_dealer(path.steps))
-    waited = sum(steps[part].to_numpy().sum() for part in path.parts)
+    traffic: dict[str, list[int]] = {}
+    for row in by_op(trace, _PART_DEPTH, between_servers=True):
+        if row.phase == _ONLINE:
+            counted = traffic.setdefault(_part(row.op), [0, 0])
+            counted[0] += row.payload
+            counted[1] += row.rounds
+    path = critical_path(trace, _ONLINE)
+    times: dict[str, int] = {}
+    for share in path.by_op(_PART_DEPTH):
+        times[_part(share.op)] = times.get(_part(share.op), 0) + share.total
     where = [
         {
-            "op": share.op,
-            "time_ns": share.total,
-            "share": share.total / path.makespan if path.makespan else 0.0,
-            "bytes": traffic[share.op].payload // 2 if share.op in traffic else 0,
-            "rounds": traffic[share.op].rounds if share.op in traffic else 0,
+            "op": op,
+            "time_ns": time,
+            "share": time / path.makespan if path.makespan else 0.0,
+            "bytes": traffic.get(op, (0, 0))[0] // 2,
+            "rounds": traffic.get(op, (0, 0))[1],
         }
-        for share in path.by_op(_PART_DEPTH)
+        for op, time in sorted(times.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return {"where": where, "parts": path.parts, "dealer_wait_ns": int(waited)}
+    return {"where": where, "parts": path.parts, "dealer_wait_ns": path.time_with("dealer")}
 
 
-def _with_dealer(steps: pa.Table) -> pa.ChunkedArray:
-    """Return which steps of a critical path are the dealer's work, or messages to and from it."""
-    return pc.or_(*(pc.equal(steps[end].cast("string"), "dealer") for end in ("src", "dst")))
-
-
-def _between_servers(trace: Trace) -> Trace:
-    """Return the online messages between servers, with no more columns than `by_op` reads."""
-    messages = trace.messages.select(["phase", "path", "src", "dst", "depth", "payload", "wire", "delivered"])
-    wanted = pc.equal(messages["phase"].cast("string"), "online")
-    for end in ("src", "dst"):
-        wanted = pc.and_(wanted, pc.starts_with(messages[end].cast("string"), "server"))
-    kept = messages.filter(wanted)
-    sources = {name: (lambda name=name: trace.table(name)) for name in ("compute", "reveals", "dealer")}
-    return Trace(
-        {"messages": lambda: kept, **sources},
-        digest=None,
-        metadata=trace.metadata,
-        version=trace.version,
-        where=trace.where,
-    )
+def _part(op: str) -> str:
+    """Return the part of the model an op belongs to: of a layer attention and feed-forward apart, else whole."""
+    token, *below = op.split("/")
+    return "/".join((token, *below[: _PART_DEPTH - 1 if below and below[0].startswith("layer") else 1]))
 
 
 def _dealer(trace: Trace, outcome: Outcome) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Everything here imports pyarrow; the recorder loads this module at its first flu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from comet_sim.errors import InputError
+from comet_sim.events import Names
 from comet_sim.trace.columns import codes, ints
-from comet_sim.trace.schema import PHASES, Column, Table
+from comet_sim.trace.schema import PHASES, Column, Table, phase_name
 
 __all__ = ["arrow_schema", "open_writer", "to_arrow", "to_rows"]
 
@@ -58,31 +58,24 @@ def _array(column: Column, values: Rows, text: Callable[[int], str]) -> pa.Array
     return pa.array(values, _TYPES[column.kind])
 
 
-def to_rows(table: Table, stored: pa.Table, size: int = 65_536) -> tuple[Iterator[Rows], list[str]]:
-    """Undo `to_arrow`: return blocks of at most `size` rows (n, columns), and the texts their names index.
+def to_rows(table: Table, stored: pa.Table, names: Names) -> Rows:
+    """Undo `to_arrow`: return rows (n, columns), their names interned in `names`.
 
     `stored` has one dictionary a column. Raises `InputError` for a phase this version does not know.
     """
-    names: dict[str, int] = {}
     columns = []
     for column in table.columns:
         if column.kind in ("name", "phase"):
             numbers, texts = codes(stored, column.name)
-            if column.kind == "phase":
-                ids = [_phase(text) for text in texts]
-            else:
-                ids = [names.setdefault(text, len(names)) for text in texts]
-            columns.append(np.array(ids, dtype=np.int64)[numbers])
+            of = _phase if column.kind == "phase" else names.intern
+            columns.append(np.array([of(text) for text in texts], dtype=np.int64)[numbers])
         else:
             columns.append(ints(stored, column.name))
-    starts = range(0, len(stored), size)
-    return (np.stack([each[at : at + size] for each in columns], axis=1) for at in starts), list(names)
+    return np.stack(columns, axis=1)
 
 
 def _phase(text: str) -> int:
-    if text not in PHASES:
-        raise InputError(f"trace column phase: {text!r}; accepted are {', '.join(PHASES)}")
-    return PHASES.index(text)
+    return PHASES.index(phase_name(text))
 
 
 def open_writer(table: Table, path: Path) -> pq.ParquetWriter:
@@ -95,4 +88,5 @@ def open_writer(table: Table, path: Path) -> pq.ParquetWriter:
         use_dictionary=[each.name for each in table.columns if each.encoding == "dictionary"],
         column_encoding=plain,
         dictionary_pagesize_limit=_DICTIONARY_LIMIT,
+        write_page_checksum=True,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,22 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from comet_sim.trace.backward import Slack, slack_of
-from comet_sim.trace.columns import Ints, sums
-from comet_sim.trace.filters import Filter
-from comet_sim.trace.order import line
-from comet_sim.trace.phase import Mask, PhaseEvents, dictionary
+from comet_sim.trace.columns import Ints, group, relabel, sums
+from comet_sim.trace.filters import Filter, collapse_all
+from comet_sim.trace.phase import Mask
+from comet_sim.trace.schema import phase_name
 from comet_sim.trace.store import Trace
+from comet_sim.trace.walk import PARTS, Segment, walk
+from comet_sim.trace.windows import Windows
 
 __all__ = ["PARTS", "CriticalPath", "OpShare", "critical_path", "slack"]
 
-PARTS = ("compute", "device_queue", "link_queue", "host", "stall", "serialise", "propagate", "gap")
-"""What the time of a step can be spent on.
-
-The queues hold only waiting that no recorded event explains, such as for a link that several routes share; `gap`
-is idle time that no recorded event explains.
-"""
-
-_HELD = ("start", "cause", "link", "device")
+_WINDOW = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +32,45 @@ class OpShare:
     parts: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Steps of one segment added up by op path, sender and receiver; int64 (groups,)."""
+
+    paths: pa.StringArray
+    path: Ints
+    src: list[str]
+    dst: list[str]
+    steps: Ints
+    parts: dict[str, Ints]
+
+    def kept(self, filters: Filter, texts: list[str]) -> Mask:
+        keep = np.ones(len(self.path), dtype=np.bool_)
+        for pattern in filters.patterns():
+            keep &= np.array(pattern.matches(texts), dtype=np.bool_)[self.path]
+        if filters.link is not None:
+            keep &= np.array(
+                [link == filters.link for link in zip(self.src, self.dst, strict=True)], np.bool_
+            )
+        return keep
+
+
 class CriticalPath:
     """Steps of a critical path in the order of time; `parts` add up to `makespan` exactly."""
 
-    def __init__(self, events: PhaseEvents, rows: Ints, in_line: Mask) -> None:
-        self.phase = events.phase
-        self.start = events.start
+    def __init__(self, trace: Trace, phase: str, window: int | None) -> None:
+        self.phase = phase
+        self._windows = windows = Windows(trace, phase)
+        self.start: int = windows.start
         """Virtual time the phase's first event began, ns."""
-        self.end = events.finish
+        self.end: int = windows.finish
         """Virtual time its last event ended, ns."""
-        self._events = events
-        self._rows = rows
-        # A step held up in line counts from when the one before was out of the way, and that one until then.
-        self._in_line = in_line
-        self._before_line = np.append(in_line[1:], False)
+        self._window = window
+        self._whole: Segment | None = None
+        self._shares = []
+        for segment in walk(windows, window):
+            self._shares.append(_shares(segment))
+            if segment.whole and segment.before < 0 and len(self._shares) == 1:
+                self._whole = segment
 
     @property
     def makespan(self) -> int:
@@ -66,79 +85,64 @@ class CriticalPath:
         says what the step before is to it: its `cause`, or the event before it on the `link` or `device`.
         `begin` and `end` are the step's time on the path; its `gap` lies before its `begin`.
         """
-        is_message = self._events.is_message[self._rows]
-        held = np.where(self._in_line, np.where(is_message, 2, 3), 1)
-        held[:1] = 0
-        columns = self._events.table(self._rows)
-        columns["held_by"] = dictionary(held, _HELD)
-        begin, end = self._times
-        columns |= {"begin": pa.array(begin), "end": pa.array(end)}
-        columns |= {part: pa.array(values) for part, values in self._values.items()}
-        return pa.table(columns)
+        segments = [self._whole] if self._whole else walk(self._windows, self._window)
+        tables = [segment.table() for segment in segments]
+        return pa.concat_tables(tables[::-1]).unify_dictionaries().combine_chunks()
 
     @cached_property
     def parts(self) -> dict[str, int]:
         """Time by part, ns, all of `PARTS`."""
-        return {part: int(values.sum()) for part, values in self._values.items()}
+        return {part: sum(int(each.parts[part].sum()) for each in self._shares) for part in PARTS}
 
     @cached_property
     def slack(self) -> Slack:
-        """How much later each event of the phase could have ended without moving `end`; 0 for all steps."""
-        return slack_of(self._events, self._rows)
+        """How much later each event of the phase could have ended without moving `end`; 0 for all steps.
+
+        Takes all events of the phase into memory, about 400 bytes each.
+        """
+        whole = self._whole or next(walk(self._windows, None))
+        return slack_of(whole.events, whole.rows)
 
     def by_op(self, depth: int | None = None, filters: Filter | None = None) -> list[OpShare]:
         """Return the time by op path, tokens and layers collapsed, `depth` components; longest first.
 
         With `filters`, only of the steps they keep.
         """
-        op, ops = self._events.ops(depth)
-        op, values = op[self._rows], self._values
-        if filters is not None:
-            kept = self._events.keep(filters)[self._rows]
-            op = op[kept]
-            values = {part: each[kept] for part, each in values.items()}
-        steps = sums(op, len(ops)).tolist()
-        parts = {part: sums(op, len(ops), each).tolist() for part, each in values.items()}
-        shares = [
-            OpShare(
-                text, steps[i], sum(each[i] for each in parts.values()), {k: v[i] for k, v in parts.items()}
-            )
-            for i, text in enumerate(ops)
-            if steps[i]
-        ]
+        steps: dict[str, int] = {}
+        parts: dict[str, dict[str, int]] = {}
+        for each in self._shares:
+            texts: list[str] = each.paths.to_pylist()
+            numbers, ops = relabel(each.path, collapse_all(texts, depth))
+            keep = each.kept(filters, texts) if filters is not None else np.ones(len(numbers), dtype=np.bool_)
+            counted = sums(numbers[keep], len(ops), each.steps[keep]).tolist()
+            times = {part: sums(numbers[keep], len(ops), values[keep]) for part, values in each.parts.items()}
+            for i, op in enumerate(ops):
+                if counted[i]:
+                    steps[op] = steps.get(op, 0) + counted[i]
+                    known = parts.setdefault(op, dict.fromkeys(PARTS, 0))
+                    for part, values in times.items():
+                        known[part] += int(values[i])
+        shares = [OpShare(op, count, sum(parts[op].values()), parts[op]) for op, count in steps.items()]
         return sorted(shares, key=lambda share: (-share.total, share.op))
 
-    @cached_property
-    def _times(self) -> tuple[Ints, Ints]:
-        events, rows = self._events, self._rows
-        begin = np.where(self._in_line, 0, events.begin[rows])
-        begin[1:] += np.where(self._in_line[1:], events.release[rows[:-1]], 0)
-        return begin, np.where(self._before_line, events.release[rows], events.end[rows])
-
-    @cached_property
-    def _values(self) -> dict[str, Ints]:
-        values = {part: self._events.part(part)[self._rows] for part in PARTS if part != "gap"}
-        for part in ("device_queue", "link_queue", "host", "stall"):
-            values[part] = np.where(self._in_line, 0, values[part])
-        values["propagate"] = np.where(self._before_line, 0, values["propagate"])
-        begin, end = self._times
-        values["gap"] = begin - np.concatenate([[self.start], end[:-1]])
-        return values
+    def time_with(self, party: str) -> int:
+        """Return the time on the path spent on work of `party` and on messages to and from it, ns."""
+        total = 0
+        for each in self._shares:
+            mine = np.array([party in link for link in zip(each.src, each.dst, strict=True)], np.bool_)
+            total += sum(int(values[mine].sum()) for values in each.parts.values())
+        return total
 
 
-def critical_path(trace: Trace, phase: str = "online") -> CriticalPath:
+def critical_path(trace: Trace, phase: str = "online", *, window: int | None = _WINDOW) -> CriticalPath:
     """Walk back from the last event of `phase` (latest end, then highest id) along what held each event up.
 
     That is the event before it on its link or device when it waited for exactly that one, else its cause. The
-    phase lasts from the begin of its first event; causes outside it end the walk. Raises `InputError` when
-    the phase has no events or an event begins before its cause ended.
+    phase lasts from the begin of its first event; causes outside it end the walk. About `window` events are in
+    memory at once (all when None); the path does not depend on it. Raises `InputError` when the phase has no
+    events or an event begins before its cause ended.
     """
-    events = PhaseEvents(trace, phase)
-    order = line(events)
-    last = np.flatnonzero(events.end == events.finish)
-    held_by = np.where(order.bound, order.before, events.cause)
-    rows = _walk(held_by, int(last[np.argmax(events.id[last])]))
-    return CriticalPath(events, rows, order.bound[rows])
+    return CriticalPath(trace, phase_name(phase), window)
 
 
 def slack(trace: Trace, phase: str = "online") -> Slack:
@@ -146,15 +150,21 @@ def slack(trace: Trace, phase: str = "online") -> Slack:
 
     Raises `InputError` as `critical_path` does.
     """
-    return critical_path(trace, phase).slack
+    return critical_path(trace, phase, window=None).slack
 
 
-def _walk(held_by: Ints, last: int) -> Ints:
-    # A view hands out plain integers without making a list of millions of them first.
-    step = held_by.data
-    rows = array("q")
-    row = last
-    while row >= 0:
-        rows.append(row)
-        row = step[row]
-    return np.array(rows, dtype=np.int64)[::-1]
+def _shares(segment: Segment) -> _Shares:
+    events, rows = segment.events, segment.rows
+    path, src, dst = (each[0][rows] for each in (events.path, events.src, events.dst))
+    first, inverse = group(path, src, dst)
+    count = len(first)
+    used, numbers = np.unique(path[first], return_inverse=True)
+    texts = [events.path[1][i] for i in used.tolist()]
+    return _Shares(
+        pa.array(texts, pa.string()),
+        numbers.astype(np.int64),
+        [events.src[1][i] for i in src[first].tolist()],
+        [events.dst[1][i] for i in dst[first].tolist()],
+        sums(inverse, count),
+        {part: sums(inverse, count, values) for part, values in segment.values().items()},
+    )

@@ -184,7 +184,7 @@ class _Work(NamedTuple):
 
 def stalls(trace: Trace, phase: str = "online") -> Stalls:
     """Return who waited for whom in `phase`, and for how long; raises `InputError` as `critical_path` does."""
-    events = PhaseEvents(trace, phase)
+    events = PhaseEvents.of(trace, phase)
     found, parties = [], []
     present = np.union1d(events.src[0], events.dst[0][events.is_message]).tolist()
     for party in sorted(present, key=lambda each: events.dst[1][each]):

@@ -20,7 +20,7 @@ import numpy as np
 from comet_sim.trace.columns import Ints
 from comet_sim.trace.phase import Mask, PhaseEvents
 
-__all__ = ["Edges", "Line", "line", "need_edges"]
+__all__ = ["Edges", "Line", "line", "need_edges", "taken"]
 
 
 class Line(NamedTuple):
@@ -53,11 +53,18 @@ def line(events: PhaseEvents) -> Line:
     before = np.full(len(events), -1, dtype=np.int64)
     same = lines[order[1:]] == lines[order[:-1]]
     before[order[1:][same]] = order[:-1][same]
-    taken = np.where(events.is_message, events.release - events.part("serialise"), events.begin + events.wait)
-    raw = np.where(before >= 0, taken - events.release[before], 0)
+    raw = np.where(before >= 0, taken(events) - events.release[before], 0)
     bound = (before >= 0) & (events.wait > 0) & (raw == 0)
     # Below 0 where they overlapped (several hops, priorities): then one cannot slip without the other.
     return Line(before, np.maximum(raw, 0), bound)
+
+
+def taken(events: PhaseEvents) -> Ints:
+    """Return when each event took its link or device, ns."""
+    found: Ints = np.where(
+        events.is_message, events.release - events.part("serialise"), events.begin + events.wait
+    )
+    return found
 
 
 def need_edges(events: PhaseEvents, order: Line) -> Iterator[Edges]:

@@ -13,10 +13,10 @@ from comet_sim.errors import InputError
 from comet_sim.events import NO_CAUSE
 from comet_sim.trace.columns import Ints, codes, ints, relabel
 from comet_sim.trace.filters import Filter, collapse_all
-from comet_sim.trace.schema import PHASES
+from comet_sim.trace.schema import phase_name
 from comet_sim.trace.store import Trace
 
-__all__ = ["PhaseEvents", "dictionary"]
+__all__ = ["COLUMNS", "PhaseEvents", "dictionary", "inside", "refuse_empty"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -29,26 +29,36 @@ _MESSAGE_PARTS = {
 }
 
 
+COLUMNS = {
+    "messages": (
+        "id",
+        "phase",
+        "path",
+        "src",
+        "dst",
+        "cause",
+        "created",
+        *_MESSAGE_PARTS.values(),
+        "delivered",
+    ),
+    "compute": ("id", "phase", "path", "party", "cause", "ready", "start", "end"),
+}
+"""Columns that events are made of, by table."""
+
+
 class PhaseEvents:
     """Messages and spans of local work of one phase, in the order of `release`, then of their ids.
 
-    All arrays are int64 (events,); times in ns. Raises `InputError` when the phase is unknown, has no events,
-    or an event begins before its cause ended.
+    `messages` and `compute` have the columns `COLUMNS`; `where` names the trace when something is wrong. All
+    arrays are int64 (events,); times in ns. Raises `InputError` when an event begins before its cause ended.
     """
 
-    def __init__(self, trace: Trace, phase: str) -> None:
-        if phase not in PHASES:
-            raise InputError(f"phase {phase!r}: accepted are {', '.join(PHASES)}")
+    def __init__(self, messages: pa.Table, compute: pa.Table, phase: str, where: str) -> None:
         self.phase = phase
         self._ops: dict[int | None, tuple[Ints, list[str]]] = {}
-        self._tables = (trace.messages, trace.compute)
-        inside = tuple(_inside(table, phase) for table in self._tables)
-        sent = len(inside[0])
-        if not sent + len(inside[1]):
-            raise InputError(
-                f"{trace.where}: nothing happened in phase {phase!r}, so there is nothing to follow"
-            )
-        self._rows = inside
+        self._tables = (messages, compute)
+        self._rows = tuple(inside(table, phase) for table in self._tables)
+        sent = len(self._rows[0])
         end = self._both("delivered", "end")
         release = end.copy()
         release[:sent] -= self._both("propagate", None)[:sent]
@@ -68,8 +78,20 @@ class PhaseEvents:
         """Virtual time the phase's first event began."""
         self.finish = int(self.end.max())
         """Virtual time its last event ended."""
-        self.cause: Ints = self._causes(trace.where)
-        """Position of the event that caused each, -1 where it has none within the phase."""
+        self.cause_id: Ints = self._both("cause", "cause")[order]
+        """Id of the event that caused each, `NO_CAUSE` where none did."""
+        self.cause: Ints = self._causes(where)
+        """Position of the event that caused each, -1 where it is not among these."""
+
+    @classmethod
+    def of(cls, trace: Trace, phase: str) -> PhaseEvents:
+        """Return all events of a phase; raises `InputError` when it is unknown or has none."""
+        phase = phase_name(phase)
+        messages, compute = (
+            trace.read(name, columns, range(trace.block_count(name))) for name, columns in COLUMNS.items()
+        )
+        refuse_empty(trace, phase, bool(inside(messages, phase).size or inside(compute, phase).size))
+        return cls(messages, compute, phase, trace.where)
 
     def __len__(self) -> int:
         return len(self.id)
@@ -156,7 +178,7 @@ class PhaseEvents:
         return np.where(self.is_message, waits, waits - self.begin)
 
     def _causes(self, where: str) -> Ints:
-        cause = self._both("cause", "cause")[self._order]
+        cause = self.cause_id
         by_id = np.argsort(self.id, kind="stable")
         place = np.searchsorted(self.id, cause, sorter=by_id)
         parent = by_id[np.minimum(place, len(by_id) - 1)]
@@ -172,7 +194,14 @@ class PhaseEvents:
         return np.where(found, parent, -1)
 
 
-def _inside(table: pa.Table, phase: str) -> Ints:
+def refuse_empty(trace: Trace, phase: str, found: bool) -> None:
+    """Raise `InputError` unless events of `phase` were found in `trace`."""
+    if not found:
+        raise InputError(f"{trace.where}: nothing happened in phase {phase!r}, so there is nothing to follow")
+
+
+def inside(table: pa.Table, phase: str) -> Ints:
+    """Return which rows of `table` are of `phase`."""
     numbers, texts = codes(table, "phase")
     return np.flatnonzero(np.array([text == phase for text in texts], dtype=np.bool_)[numbers])
 

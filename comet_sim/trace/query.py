@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from comet_sim.errors import InputError
-from comet_sim.trace.columns import Ints, codes, group, ints, relabel, sums
-from comet_sim.trace.filters import PathPattern, collapse_all
-from comet_sim.trace.schema import PHASES
+from comet_sim.trace.columns import codes, group, ints, relabel, sums
+from comet_sim.trace.filters import PathPattern, collapse_all, head
+from comet_sim.trace.schema import PHASES, phase_name
 from comet_sim.trace.store import Trace
 
 __all__ = [
@@ -76,44 +77,30 @@ class DealerTotal(NamedTuple):
 
 def by_link(trace: Trace) -> list[LinkTotal]:
     """Return messages and bytes by phase and direction, in the order of the phases, then by name."""
-    messages = trace.messages
-    phase, phases = _phase(trace, "messages")
-    src, sources = _sorted(trace, "messages", "src")
-    dst, targets = _sorted(trace, "messages", "dst")
-    first, inverse = group(phase, src, dst)
-    totals = _totals(inverse, len(first), ints(messages, "payload"), ints(messages, "wire"))
-    return [
-        LinkTotal(phases[phase[row]], sources[src[row]], targets[dst[row]], *total)
-        for row, total in zip(first.tolist(), totals, strict=True)
-    ]
+    totals = _tally(trace, "messages", ("phase", "src", "dst"), ("payload", "wire"))
+    return sorted((LinkTotal._make((*key, *total)) for key, total in totals.items()), key=_in_order)
 
 
-def by_op(trace: Trace, depth: int | None = None) -> list[OpTotal]:
+def by_op(trace: Trace, depth: int | None = None, *, between_servers: bool = False) -> list[OpTotal]:
     """Return messages, bytes and rounds by phase and op path, tokens and layers collapsed.
 
-    `depth` is how many components of the path to tell apart, all when None. Ops are in the order in which
-    the run first used them.
+    `depth` is how many components of the path to tell apart, all when None; `between_servers` leaves out the
+    messages of other parties. Phases are in the order of time, ops in that in which the run first used them.
     """
-    messages = trace.messages
-    phase, phases = _phase(trace, "messages")
-    path, texts = codes(messages, "path")
-    op, ops = relabel(path, collapse_all(texts, depth))
-    first, inverse = group(phase, op)
-    place, _ = relabel(path, [_head(text, depth) for text in texts])
-    counted = _rounds_by_group(trace, inverse, len(first), phase, place)
-    totals = [
-        (*total, each)
-        for total, each in zip(
-            _totals(inverse, len(first), ints(messages, "payload"), ints(messages, "wire")),
-            counted,
-            strict=True,
-        )
-    ]
-    lines = [
-        (int(phase[row]), row, OpTotal(phases[phase[row]], ops[op[row]], *total))
-        for row, total in zip(first.tolist(), totals, strict=True)
-    ]
-    return [line for _, _, line in sorted(lines, key=lambda each: each[:2])]
+    names = ("phase", "path", *(("src", "dst") if between_servers else ()))
+    totals: dict[tuple[str, str], list[int]] = {}
+    for key, total in _tally(trace, "messages", names, ("payload", "wire"), depth).items():
+        if all(party.startswith("server") for party in key[2:]):
+            known = totals.setdefault((key[0], key[1]), [0, 0, 0])
+            known[:] = [sum(pair) for pair in zip(known, total, strict=True)]
+    counted: Counter[tuple[str, str]] = Counter()
+    found = _depths(trace, lambda texts: [head(text, depth) for text in texts])
+    for (phase, _), op, count in zip(
+        found, collapse_all([place for _, place in found]), found.values(), strict=True
+    ):
+        counted[phase, op] += count
+    lines = [OpTotal(*key, total[0], total[1], total[2], counted[key]) for key, total in totals.items()]
+    return sorted(lines, key=lambda line: PHASES.index(line.phase))
 
 
 def rounds(trace: Trace, path: str = "", phase: str | None = None) -> int:
@@ -123,83 +110,86 @@ def rounds(trace: Trace, path: str = "", phase: str | None = None) -> int:
     servers below it, and the counts are added: `token0/layer0/ffn` is one place, `*/layer*/ffn` one a token
     and layer. An empty pattern covers each phase as a whole.
     """
-    if phase is not None and phase not in PHASES:
-        raise InputError(f"phase {phase!r}: accepted are {', '.join(PHASES)}")
-    messages = trace.messages
-    numbers, texts = codes(messages, "path")
+    wanted = None if phase is None else phase_name(phase)
     pattern = PathPattern(path)
-    covered = [pattern.prefix(text) for text in texts]
-    place, places = relabel(numbers, ["/" if each is None else each for each in covered])
-    inside = np.array([each != "/" for each in places], dtype=np.bool_)[place]
-    kinds, phases = _phase(trace, "messages")
-    if phase is not None:
-        inside &= kinds == phases.index(phase)
-    return _rounds_by_group(trace, np.where(inside, 0, 1), 2, kinds, place)[0]
+    found = _depths(trace, lambda texts: [pattern.prefix(text) for text in texts])
+    return sum(count for (each, _), count in found.items() if wanted in (None, each))
 
 
 def phase_rounds(trace: Trace) -> dict[str, int]:
-    """Return the rounds of each phase: the longest chain of messages that depend on each other."""
-    phase, phases = _phase(trace, "messages")
-    deepest = np.zeros(len(phases), dtype=np.int64)
-    np.maximum.at(deepest, phase, ints(trace.messages, "depth"))
-    return dict(zip(phases, deepest.tolist(), strict=True))
+    """Return the rounds between the servers in each phase as a whole."""
+    found = _depths(trace, lambda texts: [""] * len(texts))
+    return {phase: found.get((phase, ""), 0) for phase in PHASES}
 
 
 def reveal_ledger(trace: Trace) -> list[RevealTotal]:
     """Return what was opened, to whom and why, with how often and how many elements."""
-    what, whats = _sorted(trace, "reveals", "what")
-    why, whys = _sorted(trace, "reveals", "why")
-    audience, audiences = _sorted(trace, "reveals", "audience")
-    first, inverse = group(what, why, audience)
-    totals = _totals(inverse, len(first), ints(trace.reveals, "elements"))
-    return [
-        RevealTotal(whats[what[row]], whys[why[row]], audiences[audience[row]], *total)
-        for row, total in zip(first.tolist(), totals, strict=True)
-    ]
+    totals = _tally(trace, "reveals", ("what", "why", "audience"), ("elements",))
+    return [RevealTotal._make((*key, *totals[key])) for key in sorted(totals)]
 
 
 def dealer_requests(trace: Trace, depth: int | None = None) -> list[DealerTotal]:
     """Return requests, elements and correction elements by phase, kind and op path collapsed to `depth`."""
-    phase, phases = _phase(trace, "dealer")
-    kind, kinds = _sorted(trace, "dealer", "kind")
-    path, texts = codes(trace.dealer, "path")
-    op, ops = relabel(path, collapse_all(texts, depth))
-    first, inverse = group(phase, kind, op)
-    totals = _totals(inverse, len(first), ints(trace.dealer, "elements"), ints(trace.dealer, "correction"))
-    return [
-        DealerTotal(phases[phase[row]], kinds[kind[row]], ops[op[row]], *total)
-        for row, total in zip(first.tolist(), totals, strict=True)
-    ]
+    totals = _tally(trace, "dealer", ("phase", "kind", "path"), ("elements", "correction"), depth)
+    return sorted((DealerTotal._make((*key, *total)) for key, total in totals.items()), key=_in_order)
 
 
-def _rounds_by_group(trace: Trace, groups: Ints, count: int, phase: Ints, place: Ints) -> list[int]:
-    """Count in each group the distinct (place, phase, depth) of messages between servers."""
-    between = np.ones(len(groups), dtype=np.bool_)
-    for end in ("src", "dst"):
-        numbers, texts = codes(trace.messages, end)
-        between &= np.array([text.startswith("server") for text in texts], dtype=np.bool_)[numbers]
-    kept = groups[between]
-    depth = ints(trace.messages, "depth")[between]
-    first, _ = group(kept, phase[between], place[between], depth)
-    counted: list[int] = sums(kept[first], count).tolist()
-    return counted
+def _in_order(line: LinkTotal | DealerTotal) -> tuple[int, tuple[str, ...]]:
+    return PHASES.index(line.phase), (str(line[1]), str(line[2]))
 
 
-def _phase(trace: Trace, table: str) -> tuple[Ints, list[str]]:
-    """Return the phase of each row as its place in time, whatever phases the table holds."""
-    numbers, texts = codes(trace.table(table), "phase")
-    return np.array([PHASES.index(text) for text in texts], dtype=np.int64)[numbers], list(PHASES)
+def _tally(
+    trace: Trace, table: str, names: Sequence[str], values: Sequence[str], depth: int | None = None
+) -> dict[tuple[str, ...], list[int]]:
+    """Count rows and add `values` by the texts of the columns `names`, op paths collapsed to `depth`.
+
+    Keys are in the order of first use. Goes through the trace block by block.
+    """
+    totals: dict[tuple[str, ...], list[int]] = {}
+    for block in trace.blocks(table, (*names, *values)):
+        columns = []
+        for name in names:
+            numbers, texts = codes(block, name)
+            columns.append(relabel(numbers, collapse_all(texts, depth) if name == "path" else texts))
+        first, inverse = group(*(numbers for numbers, _ in columns))
+        added = [
+            sums(inverse, len(first)),
+            *(sums(inverse, len(first), ints(block, value)) for value in values),
+        ]
+        for i in np.argsort(first, kind="stable").tolist():
+            key = tuple(texts[numbers[first[i]]] for numbers, texts in columns)
+            total = totals.setdefault(key, [0] * len(added))
+            for place, each in enumerate(added):
+                total[place] += int(each[i])
+    return totals
 
 
-def _sorted(trace: Trace, table: str, column: str) -> tuple[Ints, list[str]]:
-    return relabel(*codes(trace.table(table), column))
+def _depths(
+    trace: Trace, place_of: Callable[[Sequence[str]], Sequence[str | None]]
+) -> dict[tuple[str, str], int]:
+    """Count the distinct depths of messages between servers by phase and place.
 
-
-def _totals(inverse: Ints, groups: int, *values: Ints) -> list[tuple[int, ...]]:
-    """Return for each group its number of rows and the sum of each of `values`."""
-    columns = [sums(inverse, groups), *(sums(inverse, groups, each) for each in values)]
-    return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-def _head(path: str, depth: int | None) -> str:
-    return path if depth is None else "/".join(path.split("/", depth)[:depth])
+    `place_of` gives the place of each op path, None for paths that do not count.
+    """
+    known: dict[str, int] = {}
+    found = [np.zeros(0, dtype=np.int64)]
+    for block in trace.blocks("messages", ("phase", "path", "src", "dst", "depth")):
+        path, texts = codes(block, "path")
+        labels = [None if each is None else known.setdefault(each, len(known)) for each in place_of(texts)]
+        place = np.array([-1 if each is None else each for each in labels], dtype=np.int64)[path]
+        counts = place >= 0
+        for end in ("src", "dst"):
+            numbers, names = codes(block, end)
+            counts &= np.array([name.startswith("server") for name in names], dtype=np.bool_)[numbers]
+        numbers, names = codes(block, "phase")
+        phase = np.array([PHASES.index(name) for name in names], dtype=np.int64)[numbers]
+        # Depths have 31 bits; what is left holds more places than memory.
+        packed = (place * len(PHASES) + phase) << 31 | ints(block, "depth")
+        found.append(np.unique(packed[counts]))
+    # Blocks overlap little, if at all: what one op does lies close together.
+    both, count = np.unique(np.unique(np.concatenate(found)) >> 31, return_counts=True)
+    places = list(known)
+    return {
+        (PHASES[key % len(PHASES)], places[key // len(PHASES)]): number
+        for key, number in zip(both.tolist(), count.tolist(), strict=True)
+    }

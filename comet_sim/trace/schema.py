@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from comet_sim.errors import InputError
 from comet_sim.events import Compute, DealerRequest, Message, Phase, Reveal
 
-__all__ = ["FOOTER_KEY", "PHASES", "SCHEMA_VERSION", "TABLES", "Column", "Table"]
+__all__ = ["FOOTER_KEY", "PHASES", "SCHEMA_VERSION", "TABLES", "Column", "Table", "phase_name"]
 
 SCHEMA_VERSION = 1
 """Version of the files' layout; a reader refuses any other."""
@@ -14,8 +15,10 @@ SCHEMA_VERSION = 1
 FOOTER_KEY = "comet-sim"
 """Key of the JSON in each file's footer: schema, version, table, rows, digest and the run's metadata."""
 
-PHASES: tuple[str, ...] = tuple(phase.name.lower() for phase in Phase)
+PHASES: tuple[str, ...] = tuple(phase.label for phase in Phase)
 """Texts of the `phase` column, by the integer the records carry."""
+
+_ALIASES = {"setup": "set-up"}
 
 Kind = Literal["name", "phase", "int8", "int32", "int64"]
 Encoding = Literal["dictionary", "delta"]
@@ -40,6 +43,14 @@ class Table(NamedTuple):
     def at(self, column: str) -> int:
         """Return the position of `column`."""
         return next(i for i, each in enumerate(self.columns) if each.name == column)
+
+
+def phase_name(text: str) -> str:
+    """Return the phase a person means by `text` (`setup` is `set-up`); raises `InputError` for any other."""
+    name = _ALIASES.get(text, text)
+    if name not in PHASES:
+        raise InputError(f"phase {text!r}: accepted are {', '.join(PHASES)}")
+    return name
 
 
 _NAMES = frozenset({"path", "src", "dst", "party", "audience", "what", "why", "kind"})

@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from comet_sim.errors import InputError
-from comet_sim.trace.arrow import arrow_schema, to_rows
+from comet_sim.events import Names
+from comet_sim.trace.arrow import to_rows
 from comet_sim.trace.columns import codes, ints
 from comet_sim.trace.digest import TableDigest, combine
 from comet_sim.trace.filters import Filter
+from comet_sim.trace.footer import open_file
 from comet_sim.trace.recorder import Recorder
-from comet_sim.trace.schema import FOOTER_KEY, PHASES, SCHEMA_VERSION, TABLES, Table
+from comet_sim.trace.schema import TABLES
+from comet_sim.trace.sources import FileSource, KeptSource, PartSource, Source
 
 __all__ = ["Trace"]
 
+_DELIVERED = "delivered"
+_LINK = ("src", "dst")
 _PARTS = ("queued", "host", "stall", "serialise", "propagate")
-
-
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    """What a file says of itself and of the run it belongs to."""
-
-    version: str
-    rows: int
-    digest: str
-    run: dict[str, object]
 
 
 class Trace:
     """The records of a run, a table each, read when first asked for.
 
     Columns are those of `comet_sim.events`, names and phases as dictionary-encoded text; `messages` has
-    `delivered` besides. Rows are in the order they were recorded.
+    `delivered` besides. Rows are in the order they were recorded. What a file holds is compared with its page
+    checksums whenever it is read; `verify` compares the whole trace with its digest.
     """
 
     def __init__(
         self,
-        sources: Mapping[str, Callable[[], pa.Table]],
+        sources: Mapping[str, Source],
         *,
         digest: str | None,
         metadata: Mapping[str, object],
@@ -67,15 +60,15 @@ class Trace:
         """Open the trace in `folder`; raises `InputError` naming the file that is missing or damaged."""
         folder = Path(folder)
         paths = {table.name: folder / f"{table.name}.parquet" for table in TABLES}
-        footers = {table.name: _read_footer(paths[table.name], table) for table in TABLES}
-        first = footers[TABLES[0].name]
-        for name, footer in footers.items():
+        files = {table.name: open_file(paths[table.name], table) for table in TABLES}
+        first, _ = files[TABLES[0].name]
+        for name, (footer, _) in files.items():
             if footer.digest != first.digest:
                 raise InputError(
                     f"{paths[name]}: belongs to another run (digest {footer.digest}) than "
                     f"{paths[TABLES[0].name]} ({first.digest})"
                 )
-        sources = {table.name: partial(_read, paths[table.name], table) for table in TABLES}
+        sources = {table.name: FileSource(paths[table.name], table, files[table.name][1]) for table in TABLES}
         return cls(sources, digest=first.digest, metadata=first.run, version=first.version, where=str(folder))
 
     @classmethod
@@ -84,7 +77,7 @@ class Trace:
         recorder.close()
         if recorder.folder is not None:
             return cls.load(recorder.folder)
-        sources = {table.name: partial(_gather, table, recorder.blocks(table.name)) for table in TABLES}
+        sources = {table.name: KeptSource(table, recorder.blocks(table.name)) for table in TABLES}
         return cls(
             sources,
             digest=recorder.digest,
@@ -96,35 +89,49 @@ class Trace:
     @cached_property
     def messages(self) -> pa.Table:
         """Messages, with the time of delivery in `delivered`."""
-        table = self._sources["messages"]()
-        if "delivered" in table.column_names:
-            return table
-        delivered = ints(table, "created").copy()
-        for part in _PARTS:
-            delivered += ints(table, part)
-        return table.append_column("delivered", pa.array(delivered))
+        return self._whole("messages")
 
     @cached_property
     def compute(self) -> pa.Table:
         """Spans of local work."""
-        return self._sources["compute"]()
+        return self._whole("compute")
 
     @cached_property
     def reveals(self) -> pa.Table:
         """Opened values."""
-        return self._sources["reveals"]()
+        return self._whole("reveals")
 
     @cached_property
     def dealer(self) -> pa.Table:
         """Requests for correlated randomness."""
-        return self._sources["dealer"]()
+        return self._whole("dealer")
 
     def table(self, name: str) -> pa.Table:
         """Return one of the four tables by its name."""
-        if name not in self._sources:
-            raise InputError(f"trace table {name!r}: accepted are {', '.join(self._sources)}")
+        self._source(name)
         found: pa.Table = getattr(self, name)
         return found
+
+    def read(self, name: str, columns: Sequence[str], blocks: Sequence[int]) -> pa.Table:
+        """Return `columns` of the chosen blocks (numbers below `block_count`) of a table, and nothing else of it.
+
+        A column is read anew each time: this is for those who go through a trace that memory may not hold.
+        """
+        source = self._source(name)
+        if _DELIVERED not in columns:
+            return source.read(columns, blocks)
+        stored = [each for each in columns if each != _DELIVERED]
+        table = source.read(list(dict.fromkeys((*stored, "created", *_PARTS))), blocks)
+        return _with_delivered(table).select(list(columns))
+
+    def blocks(self, name: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield `columns` of a table block after block, as they were recorded: 65,536 rows each or fewer."""
+        for block in range(self.block_count(name)):
+            yield self.read(name, columns, [block])
+
+    def block_count(self, name: str) -> int:
+        """Return how many blocks a table has."""
+        return self._source(name).blocks
 
     def verify(self) -> None:
         """Recompute the digest from the tables and compare; raises `InputError` when they differ."""
@@ -133,9 +140,10 @@ class Trace:
         digests = {}
         for table in TABLES:
             digests[table.name] = TableDigest(table)
-            blocks, texts = to_rows(table, self.table(table.name))
-            for block in blocks:
-                digests[table.name].update(block, texts.__getitem__)
+            names = Names()
+            for block in self.blocks(table.name, [column.name for column in table.columns]):
+                rows = to_rows(table, block, names)
+                digests[table.name].update(rows, names.text)
         found = combine(digests)
         if found != self.digest:
             raise InputError(f"{self.where}: the records' digest is {found}, the files say {self.digest}")
@@ -144,87 +152,68 @@ class Trace:
         """Return the part of the trace that `filters` keeps."""
         if filters == Filter():
             return self
-        _check(filters, self)
-        sources = {table.name: partial(_filtered, self, table, filters) for table in TABLES}
+        self._check(filters)
+        needed = {
+            table.name: ("path", "phase", *(_LINK if table.name == "messages" else ())) for table in TABLES
+        }
+        sources = {
+            name: PartSource(source, needed[name], partial(_filtered, filters))
+            for name, source in self._sources.items()
+        }
         return Trace(sources, digest=None, metadata=self.metadata, version=self.version, where=self.where)
 
+    @cached_property
+    def parties(self) -> list[str]:
+        """Names of all that send, receive or work, sorted."""
+        found: set[str] = set()
+        for name, columns in (("messages", _LINK), ("compute", ("party",))):
+            for block in self.blocks(name, columns):
+                found.update(*(_used(block, column) for column in columns))
+        return sorted(found)
 
-def _check(filters: Filter, trace: Trace) -> None:
-    if filters.phase is not None and filters.phase not in PHASES:
-        raise InputError(f"phase {filters.phase!r}: accepted are {', '.join(PHASES)}")
-    if filters.link is not None:
-        known = sorted({party for end in ("src", "dst") for party in codes(trace.messages, end)[1]})
-        for party in filters.link:
-            if party not in known:
+    def _whole(self, name: str) -> pa.Table:
+        columns = [column.name for table in TABLES if table.name == name for column in table.columns]
+        table = self._source(name).read(columns, range(self.block_count(name)))
+        return _with_delivered(table) if name == "messages" else table
+
+    def _source(self, name: str) -> Source:
+        if name not in self._sources:
+            raise InputError(f"trace table {name!r}: accepted are {', '.join(self._sources)}")
+        return self._sources[name]
+
+    def _check(self, filters: Filter) -> None:
+        for party in filters.link or ():
+            if party not in self.parties:
                 raise InputError(
-                    f"link {'->'.join(filters.link)}: no party {party!r}; there are {', '.join(known)}"
+                    f"link {'->'.join(filters.link or ())}: no party {party!r}; "
+                    f"there are {', '.join(self.parties)}"
                 )
 
 
-def _filtered(trace: Trace, table: Table, filters: Filter) -> pa.Table:
-    rows = trace.table(table.name)
+def _with_delivered(messages: pa.Table) -> pa.Table:
+    delivered = ints(messages, "created").copy()
+    for part in _PARTS:
+        delivered += ints(messages, part)
+    return messages.append_column(_DELIVERED, pa.array(delivered))
+
+
+def _used(table: pa.Table, column: str) -> list[str]:
+    texts: list[str] = pc.unique(table[column]).dictionary_decode().to_pylist()
+    return texts
+
+
+def _filtered(filters: Filter, rows: pa.Table) -> pa.Table:
     keep = np.ones(len(rows), dtype=np.bool_)
     numbers, texts = codes(rows, "path")
     for pattern in filters.patterns():
         keep &= np.array(pattern.matches(texts), dtype=np.bool_)[numbers]
     wanted = [("phase", filters.phase)]
     if filters.link is not None:
-        if table.name != "messages":
+        if "src" not in rows.column_names:
             return rows.slice(0, 0)
-        wanted += [("src", filters.link[0]), ("dst", filters.link[1])]
+        wanted += zip(_LINK, filters.link, strict=True)
     for column, text in wanted:
         if text is not None:
             numbers, texts = codes(rows, column)
             keep &= np.array([each == text for each in texts], dtype=np.bool_)[numbers]
     return rows.filter(pa.array(keep))
-
-
-def _gather(table: Table, blocks: list[pa.Table]) -> pa.Table:
-    # One dictionary a column, so that equal names have equal codes in all blocks.
-    whole = pa.concat_tables([arrow_schema(table).empty_table(), *blocks]).unify_dictionaries()
-    return whole.combine_chunks()
-
-
-def _read(path: Path, table: Table) -> pa.Table:
-    try:
-        stored = pq.read_table(path, memory_map=False).replace_schema_metadata(None)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: damaged, cannot be read ({error})") from error
-    return _gather(table, [stored])
-
-
-def _read_footer(path: Path, table: Table) -> _Footer:
-    if not path.is_file():
-        raise InputError(
-            f"{path}: not found; a run folder has {', '.join(f'{each.name}.parquet' for each in TABLES)}"
-        )
-    try:
-        with pq.ParquetFile(path) as file:
-            stored = (file.metadata.metadata or {}).get(FOOTER_KEY.encode())
-            rows, schema = file.metadata.num_rows, file.schema_arrow
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: not a complete Parquet file ({error})") from error
-    if stored is None:
-        raise InputError(f"{path}: a Parquet file, but not a trace of comet-sim")
-    footer = _parse(stored)
-    if footer.get("schema") != SCHEMA_VERSION:
-        raise InputError(f"{path}: trace schema {footer.get('schema')}; this version reads {SCHEMA_VERSION}")
-    missing = sorted({"table", "rows", "digest", "version", "run"} - footer.keys())
-    if missing:
-        raise InputError(f"{path}: the trace's footer lacks {', '.join(missing)}")
-    if footer["table"] != table.name or not schema.remove_metadata().equals(arrow_schema(table)):
-        raise InputError(
-            f"{path}: holds the table {footer['table']!r} with other columns than {table.name!r} has"
-        )
-    if footer["rows"] != rows:
-        raise InputError(f"{path}: {rows} rows, but {footer['rows']} were recorded")
-    return _Footer(footer["version"], rows, footer["digest"], footer["run"])
-
-
-def _parse(stored: bytes) -> dict[str, Any]:
-    """Return the footer's JSON object; an empty one when it is something else, which no schema accepts."""
-    try:
-        footer = json.loads(stored)
-    except ValueError:
-        return {}
-    return footer if isinstance(footer, dict) else {}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fifo_model import Event, fifo_events, names_of_events, play, records_of
 from hypothesis import given
+from hypothesis import strategies as st
 from trace_records import Record, decode_run, memory_trace, names_of
 
 from comet_sim.errors import InputError
@@ -74,7 +75,7 @@ def test_causes_in_another_phase_end_the_walk() -> None:
 
 def test_refusals() -> None:
     trace = memory_trace([message(0, NO_CAUSE, 0)], names_of())
-    with pytest.raises(InputError, match="nothing happened in phase 'setup'"):
+    with pytest.raises(InputError, match="nothing happened in phase 'set-up'"):
         critical_path(trace, "setup")
     with pytest.raises(InputError, match="'warm-up': accepted are"):
         critical_path(trace, "warm-up")
@@ -169,3 +170,56 @@ def test_long_paths_are_quick() -> None:
     assert len(path.steps) == 2 * 8 * 32 * 169
     assert sum(path.parts.values()) == path.makespan
     assert time.process_time() - begin < 5
+
+
+@given(fifo_events(), st.integers(1, 20), st.integers(1, 4))
+def test_the_path_does_not_depend_on_how_much_is_in_memory(
+    events: list[Event], window: int, rows_per_block: int
+) -> None:
+    records, names = records_of(events), names_of_events(events)
+    trace = memory_trace(records, names, rows_per_block=rows_per_block)
+    whole, part = critical_path(trace, window=None), critical_path(trace, window=window)
+    assert part.steps.to_pylist() == whole.steps.to_pylist()
+    assert (part.start, part.end, part.parts) == (whole.start, whole.end, whole.parts)
+    assert part.by_op(1) == whole.by_op(1) and part.time_with("user") == whole.time_with("user")
+    assert part.slack.values.tolist() == whole.slack.values.tolist()
+
+
+def test_a_long_run_in_small_windows() -> None:
+    names = Names()
+    trace = memory_trace(decode_run(names, tokens=3, layers=3), names, rows_per_block=100)
+    whole, part = critical_path(trace, window=None), critical_path(trace, window=300)
+    assert part.steps.equals(whole.steps.unify_dictionaries()) or (
+        part.steps.to_pylist() == whole.steps.to_pylist()
+    )
+    assert part.by_op() == whole.by_op()
+
+
+def test_windows_hold_part_of_a_phase_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What broke: half a billion events' columns in memory at once while a summary was made."""
+    names = Names()
+    trace = memory_trace(decode_run(names, tokens=4, layers=4), names, rows_per_block=100)
+    sizes = []
+    read = trace.read
+
+    def noted(name: str, columns: list[str], blocks: list[int]) -> object:
+        found = read(name, columns, blocks)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(trace, "read", noted)
+    path = critical_path(trace, window=500)
+    path.by_op(3)
+    assert max(sizes) <= 700 < len(trace.messages)
+
+
+def test_time_with_a_party() -> None:
+    events = [
+        Event("server0", None, 10, path="a"),
+        Event("server0", "user", 3, 5, (0,), path="a"),
+        Event("user", None, 7, 0, (1,), path="b"),
+        Event("user", "server1", 2, 1, (2,), path="b"),
+        Event("server1", None, 30, 0, (3,), path="c"),
+    ]
+    path = critical_path(memory_trace(records_of(events), names_of_events(events)))
+    assert [path.time_with(party) for party in ("user", "server1", "server0", "dealer")] == [18, 33, 18, 0]

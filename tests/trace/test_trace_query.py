@@ -20,7 +20,7 @@ from comet_sim.trace import (
     rounds,
 )
 
-PHASES = ("setup", "offline", "online")
+PHASES = ("set-up", "offline", "online")
 
 
 def messages(*rows: tuple[str, str, str, int], phase: int = 2) -> Trace:
@@ -50,7 +50,8 @@ def test_sums_by_hand() -> None:
         ("online", "token*/layer*/ffn/open", 1, 8, 72, 0),
     ]
     assert by_op(trace, depth=1) == [("online", "token*", 4, 32, 288, 2)]
-    assert phase_rounds(trace) == {"setup": 0, "offline": 0, "online": 3}
+    # The message to the user is no round between the servers.
+    assert phase_rounds(trace) == {"set-up": 0, "offline": 0, "online": 2}
 
 
 def test_rounds_of_repeated_and_parallel_ops() -> None:

@@ -25,7 +25,7 @@ def plain(records: list[Record], kind: type[Record]) -> list[dict[str, object]]:
             for name in ("path", "src", "dst", "party", "audience", "what", "why", "kind"):
                 if name in row:
                     row[name] = TEXTS[row[name]]
-            row["phase"] = Phase(record.phase).name.lower()
+            row["phase"] = Phase(record.phase).label
             if isinstance(record, Message):
                 row["delivered"] = record.delivered
             rows.append(row)

@@ -78,6 +78,61 @@ def test_damaged_rows_are_named(run: Path) -> None:
         trace.messages  # noqa: B018
 
 
+def test_a_flipped_bit_is_noticed_on_reading(run: Path) -> None:
+    """Without checksums a flipped bit in a page of numbers reads back as other numbers."""
+    path = run / "messages.parquet"
+    whole = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    assert len(columns) == len(Message._fields)
+    for column in columns:
+        start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+        damaged = bytearray(whole)
+        damaged[start + column.total_compressed_size - 1] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"messages\.parquet: damaged"):
+            Trace.load(run).messages  # noqa: B018
+
+
+def test_a_footer_that_is_no_text_is_named(run: Path) -> None:
+    path = run / "messages.parquet"
+    path.write_bytes(path.read_bytes().replace(b"propagate", b"\xff\xfeopagate"))
+    with pytest.raises(InputError, match=r"messages\.parquet: not a complete Parquet file"):
+        Trace.load(run)
+
+
+def test_a_folder_or_pipe_in_the_place_of_a_file_is_named(run: Path) -> None:
+    (run / "messages.parquet").unlink()
+    (run / "messages.parquet").mkdir()
+    with pytest.raises(InputError, match=r"messages\.parquet: is no file"):
+        Trace.load(run)
+
+
+def test_reads_after_its_folder_got_another_name(run: Path) -> None:
+    """A run folder is renamed when its run is finished; its trace was opened before."""
+    trace = Trace.load(run)
+    run.rename(run.with_name("done"))
+    assert len(trace.messages)
+
+
+def test_blocks_are_the_table_in_pieces(tmp_path: Path) -> None:
+    names = Names()
+    records = list(decode_run(names, 1, 2))
+    for trace in (
+        folder_trace(tmp_path, records, names, rows_per_block=100),
+        memory_trace(records, names, rows_per_block=100),
+        memory_trace(records, names, rows_per_block=100).select(Filter(layer=1)),
+    ):
+        columns = ["path", "delivered", "id"]
+        blocks = list(trace.blocks("messages", columns))
+        assert len(blocks) == trace.block_count("messages") == 7
+        assert max(map(len, blocks)) <= 100 and blocks[3].column_names == columns
+        whole = trace.messages.select(columns)
+        assert [row for block in blocks for row in block.to_pylist()] == whole.to_pylist()
+        again = trace.read("messages", columns, [1, 2]).to_pylist()
+        assert again == blocks[1].to_pylist() + blocks[2].to_pylist()
+
+
 def test_file_that_is_no_parquet_is_named(run: Path) -> None:
     (run / "dealer.parquet").write_text("id,phase\n1,2\n")
     with pytest.raises(InputError, match=r"dealer\.parquet: not a complete Parquet file"):
@@ -202,8 +257,16 @@ def test_filters() -> None:
 def test_filters_that_cannot_match_are_refused() -> None:
     names = Names()
     trace = memory_trace(decode_run(names, 1, 1), names)
-    with pytest.raises(InputError, match="'onlin': accepted are setup, offline, online"):
-        trace.select(Filter(phase="onlin"))
+    with pytest.raises(InputError, match="'onlin': accepted are set-up, offline, online"):
+        Filter(phase="onlin")
+    assert Filter(phase="setup") == Filter(phase="set-up")
+    with pytest.raises(
+        InputError, match=r"link 'foo': write a pair of parties, such as \('server0', 'server1'\)"
+    ):
+        Filter(link="foo")  # type: ignore[arg-type]
+    for wrong in ({"link": ("user",)}, {"token": -1}, {"layer": "2"}, {"token": True}, {"path": 3}):
+        with pytest.raises(InputError, match=rf"{next(iter(wrong))} .*: write "):
+            Filter(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no party 'server2'; there are server0, server1"):
         trace.select(Filter(link=("server0", "server2")))
 
