@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from comet_sim.trace.columns import codes, group, ints, relabel, sums
+from comet_sim.trace.columns import codes, distinct, group, ints, relabel, sums
 from comet_sim.trace.filters import PathPattern, collapse_all, head
 from comet_sim.trace.schema import PHASES, phase_name
 from comet_sim.trace.store import Trace
@@ -185,9 +185,9 @@ def _depths(
         phase = np.array([PHASES.index(name) for name in names], dtype=np.int64)[numbers]
         # Depths have 31 bits; what is left holds more places than memory.
         packed = (place * len(PHASES) + phase) << 31 | ints(block, "depth")
-        found.append(np.unique(packed[counts]))
+        found.append(distinct(packed[counts]))
     # Blocks overlap little, if at all: what one op does lies close together.
-    both, count = np.unique(np.unique(np.concatenate(found)) >> 31, return_counts=True)
+    both, count = np.unique(distinct(np.concatenate(found)) >> 31, return_counts=True)
     places = list(known)
     return {
         (PHASES[key % len(PHASES)], places[key // len(PHASES)]): number

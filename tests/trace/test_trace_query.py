@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from trace_records import RECORDS, TEXTS, Record, decode_run, memory_trace, names_of
 
 from comet_sim.errors import InputError
@@ -19,6 +21,7 @@ from comet_sim.trace import (
     round_table,
     rounds,
 )
+from comet_sim.trace.columns import group
 
 PHASES = ("set-up", "offline", "online")
 
@@ -170,3 +173,16 @@ def test_round_table() -> None:
     )
     assert (first["start"], first["end"], first["duration"]) == (0, 11, 11)
     assert (rows[1]["bytes_to_right"], rows[1]["bytes_to_left"]) == (8, 0)
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda keys: st.lists(st.tuples(*[st.sampled_from([0, 1, 2, 900, 2**40])] * keys), max_size=20)
+    )
+)
+def test_groups_are_those_of_a_plain_loop(rows: list[tuple[int, ...]]) -> None:
+    keys = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)] or [np.zeros(0, np.int64)]
+    first, inverse = group(*keys)
+    wanted = sorted(set(rows))
+    assert first.tolist() == [rows.index(row) for row in wanted]
+    assert inverse.tolist() == [wanted.index(row) for row in rows]
