@@ -12,9 +12,38 @@ from pydantic import BaseModel, ValidationError
 
 from comet_sim.errors import InputError
 
-__all__ = ["explain", "key_path", "suggestion"]
+__all__ = ["describe", "explain", "key_path", "suggestion"]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_CHOICE = re.compile(r"'([^']*)'|([^\s',]+)(?=,| or |$)")
+_SHOWN = 80
+"""Most characters of a value that a message repeats."""
+
+_KINDS = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of less than 64 bits",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "string_sub_type": "text, in quotes",
+    "string_type": "text, in quotes",
+    "tuple_type": "a list",
+}
+_BOUNDS = {
+    "greater_than": ("gt", "above {}"),
+    "greater_than_equal": ("ge", "{} or more"),
+    "less_than": ("lt", "below {}"),
+    "less_than_equal": ("le", "{} or less"),
+    "string_too_long": ("max_length", "at most {} characters"),
+    "string_too_short": ("min_length", "text of {} character or more"),
+    "too_long": ("max_length", "a list of at most {}"),
+    "too_short": ("min_length", "a list of {} or more"),
+}
+_TABLES = ("dict_type", "mapping_type", "model_attributes_type", "model_type")
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel]) -> InputError:
@@ -41,16 +70,42 @@ def suggestion(word: str, known: Sequence[str]) -> str:
     return f"{hint}accepted: {', '.join(known)}"
 
 
+def describe(problem: Any, model: type[BaseModel]) -> str:
+    """Return what is wrong in words of ours: the value read and what is accepted; `problem` is one of pydantic's."""
+    location: tuple[str | int, ...] = problem["loc"]
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key; {suggestion(str(location[-1]), _keys(model, location[:-1]))}"
+    if kind == "missing":
+        return "this key is required, but it is missing"
+    if isinstance(context.get("error"), Exception):
+        return str(context["error"])
+    read = f"read {_shown(problem['input'])}"
+    if kind in _KINDS:
+        return f"{read}; accepted: {_KINDS[kind]}"
+    if kind in _BOUNDS:
+        name, accepted = _BOUNDS[kind]
+        return f"{read}; accepted: {accepted.format(context[name])}"
+    if kind == "literal_error":
+        choices = ["".join(found) for found in _CHOICE.findall(context["expected"])]
+        return f"{read}; {suggestion(str(problem['input']), choices)}"
+    if kind in _TABLES:
+        keys = _keys(model, location)
+        return f"{read}; accepted: a table" + (f" with keys of {', '.join(keys)}" if keys else "")
+    text = problem["msg"].replace("Input should be a valid", "accepted: a").replace("Input should", "it must")
+    return f"{read}; {text[:1].lower()}{text[1:]}"
+
+
 def _line(problem: Any, where: str, model: type[BaseModel]) -> str:
     location: tuple[str | int, ...] = problem["loc"]
     place = f"{where}: {key_path(location)}" if location else where
-    if problem["type"] == "extra_forbidden":
-        return f"{place}: unknown key; {suggestion(str(location[-1]), _keys(model, location[:-1]))}"
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, Exception):
-        return f"{place}: {cause}"
-    text = problem["msg"]
-    return f"{place}: {text[:1].lower()}{text[1:]}, but read {problem['input']!r}"
+    return f"{place}: {describe(problem, model)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value much as TOML writes it, a long one by its beginning."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
@@ -61,8 +116,8 @@ def _keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
         if isinstance(found, type) and issubclass(found, BaseModel):
             field = found.model_fields.get(str(part))
             found = field.annotation if field else None
-        else:  # dict[str, T] or list[T]
-            found = get_args(found)[-1] if get_args(found) else None
+        else:  # dict[str, T], list[T] or tuple[T, ...]
+            found = next((arg for arg in reversed(get_args(found)) if arg is not Ellipsis), None)
     found = _table(found)
     return list(found.model_fields) if isinstance(found, type) and issubclass(found, BaseModel) else []
 

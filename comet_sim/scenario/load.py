@@ -5,20 +5,19 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import InitErrorDetails
 
 from comet_sim.errors import InputError
 from comet_sim.models.demo import DEMO_NAMES
-from comet_sim.network.explain import explain, key_path, suggestion
+from comet_sim.network.explain import describe, key_path, suggestion
 from comet_sim.network.profiles import profile_dir
 from comet_sim.scenario.prepare import prepare
 from comet_sim.scenario.schema import Scenario, SettingError
 from comet_sim.scenario.source import Key, key_lines, line_of, split_key
+from comet_sim.scenario.toml import as_toml
 
 __all__ = ["load_scenario", "parse_override", "scenario_dir", "scenario_from_dict", "shipped_scenarios"]
 
@@ -41,16 +40,19 @@ def shipped_scenarios() -> dict[str, Path]:
 def load_scenario(path: Path | str, overrides: Mapping[str, Any] | None = None) -> Scenario:
     """Return the scenario in the file at `path`, or the shipped one of that name, checked against its model.
 
-    `overrides` maps key paths (`network.rate`, `systems.0.suite`) to values that replace those of the file.
+    `overrides` maps key paths (`network.rate`, `systems.0.suite`) to values that replace those of the file;
+    numpy's numbers and arrays, and paths, count as what they hold.
     Raises `InputError` with a line for each problem.
     """
     file = _find(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a byte order mark first
     except OSError as error:
         raise InputError(f"scenario {file} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"scenario {file} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise InputError(
+            f"scenario {file} is not UTF-8 text: {error.reason} at byte {error.start}; save it as UTF-8"
+        ) from None
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -64,7 +66,7 @@ def scenario_from_dict(table: Mapping[str, Any], overrides: Mapping[str, Any] | 
 
     Raises `InputError` with a line for each problem.
     """
-    return _build(deepcopy(dict(table)), overrides or {}, _Origin("scenario", {}))
+    return _build(as_toml(table), overrides or {}, _Origin("scenario", {}))
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -91,25 +93,28 @@ class _Origin:
         self.overridden: list[tuple[Key, str]] = []
 
     def where(self, key: Sequence[str | int]) -> str:
-        for path, text in self.overridden:
-            if tuple(key[: len(path)]) == path or (key and path[: len(key)] == tuple(key)):
-                return f"override {text}"
+        """Return where `key` was written, and its path unless that says it already."""
+        path = key_path(key)
+        for own, text in self.overridden:
+            if tuple(key[: len(own)]) == own or (key and own[: len(key)] == tuple(key)):
+                return f"override {text}" if own == tuple(key) else f"override {text}: {path}"
         line = line_of(self.lines, key)
-        return self.name if line is None else f"{self.name}:{line}"
+        where = self.name if line is None else f"{self.name}:{line}"
+        return f"{where}: {path}" if path else where
 
 
 def _build(table: dict[str, Any], overrides: Mapping[str, Any], origin: _Origin) -> Scenario:
     for key, value in overrides.items():
-        origin.overridden.append((_override(table, key, value), key))
+        origin.overridden.append((_override(table, key, as_toml(value)), key))
     _anchor(table, Path())
     try:
         scenario = Scenario.model_validate(table)
         prepare(scenario)
     except ValidationError as error:
         problems = _primary(error)
-        raise InputError("\n".join(_explain(error.title, problem, origin) for problem in problems)) from None
+        raise InputError("\n".join(_explain(problem, origin) for problem in problems)) from None
     except SettingError as error:
-        raise InputError(f"{origin.where(error.key)}: {key_path(error.key)}: {error}") from None
+        raise InputError(f"{origin.where(error.key)}: {error}") from None
     return scenario
 
 
@@ -127,19 +132,12 @@ def _primary(error: ValidationError) -> list[Any]:
     ]
 
 
-def _explain(title: str, problem: Any, origin: _Origin) -> str:
+def _explain(problem: Any, origin: _Origin) -> str:
     key: Key = problem["loc"]
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, SettingError):
         key = (*key, *cause.key)
-        return f"{origin.where(key)}: {key_path(key)}: {cause}"
-    if problem["type"] == "missing":
-        return f"{origin.where(key[:-1])}: {key_path(key)}: this key is required, but it is missing"
-    details = InitErrorDetails(
-        type=problem["type"], loc=key, input=problem["input"], ctx=problem.get("ctx", {})
-    )
-    single = ValidationError.from_exception_data(title, [details])
-    return str(explain(single, origin.where(key), Scenario))
+    return f"{origin.where(key)}: {describe(problem, Scenario)}"
 
 
 def _override(table: dict[str, Any], key: str, value: Any) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
 from comet_sim.models.devices import DEVICES
+from comet_sim.mpc.settings import Adder, Erf, MaxMethod, Tanh, Where
 from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
 from comet_sim.network.profiles import LinkSpec, NetworkSpec, list_profiles, load_profile, merge
@@ -22,6 +24,7 @@ __all__ = [
     "Scenario",
     "SettingError",
     "SystemSpec",
+    "VariantsSpec",
     "WorkloadSpec",
     "json_schema",
 ]
@@ -31,6 +34,7 @@ SYSTEMS = ("dense",)
 _PLANNED = ("comet", "puma")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
+_WINDOW = r"^(prose|code)-[0-9]{1,4}$"
 DEFAULT_STOCK = "16MiB"
 """How far a streaming dealer runs ahead unless the scenario says otherwise."""
 
@@ -53,6 +57,12 @@ class _Table(BaseModel):
 def _known_device(name: str) -> str:
     if name not in DEVICES:
         raise ValueError(f"unknown device {name!r}; {suggestion(name, tuple(DEVICES))}")
+    return name
+
+
+def _window(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(_WINDOW, name):
+        raise ValueError(f"read {name!r}; accepted: prose- or code- and a number, such as prose-0 or code-7")
     return name
 
 
@@ -80,8 +90,9 @@ class WorkloadSpec(_Table):
     ] = None
     prompt_window: Annotated[
         str | None,
+        AfterValidator(_window),
         Field(
-            pattern=r"^(prose|code)-[0-9]{1,4}$",
+            json_schema_extra={"pattern": _WINDOW},
             description="Held-out window that `prompt_tokens` are taken from, such as prose-0 or code-7; "
             "exact runs only, prose-0 by default.",
         ),
@@ -259,6 +270,38 @@ class ProtocolSpec(_Table):
     ] = True
 
 
+class VariantsSpec(_Table):
+    """Single ways to go of the suite's protocols, instead of the suite's own: same function, other costs."""
+
+    max: Annotated[
+        MaxMethod | None,
+        Field(description="The maximum of a row: one of CrypTen's four ways, or a tree of halvings."),
+    ] = None
+    argmax: Annotated[
+        bool | None, Field(description="Whether every maximum also computes an argmax that nothing uses.")
+    ] = None
+    adder: Annotated[
+        Adder | None,
+        Field(
+            description="The adder under comparisons: operands shared by two products opened twice or once."
+        ),
+    ] = None
+    where: Annotated[
+        Where | None, Field(description="Choosing by a secret bit: two products in a row, or one.")
+    ] = None
+    erf: Annotated[
+        Erf | None, Field(description="erf, and GELU by it: an exponential, or CrypTen's series up to 1.5.")
+    ] = None
+    tanh: Annotated[
+        Tanh | None,
+        Field(description="tanh, and sigmoid by it: a reciprocal, or a Chebyshev series on [-1, 1]."),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Return what was chosen, by name."""
+        return self.model_dump(exclude_none=True)
+
+
 class SystemSpec(_Table):
     """A system to run: a way to run the model, and the suite of non-linear protocols underneath."""
 
@@ -276,6 +319,9 @@ class SystemSpec(_Table):
             json_schema_extra={"enum": list(SUITES)},
         ),
     ] = _DEFAULT_SUITE
+    variants: Annotated[
+        VariantsSpec, Field(description="Ways to go that replace the suite's own, one by one.")
+    ] = VariantsSpec()
 
     @model_validator(mode="before")
     @classmethod
@@ -309,8 +355,13 @@ class SystemSpec(_Table):
 
     @property
     def label(self) -> str:
-        """What the system is called in run folders and results, unique in a scenario."""
-        return self.name if self.name != "dense" or self.suite == _DEFAULT_SUITE else f"dense-{self.suite}"
+        """What the system is called in run folders and results, unique in a scenario.
+
+        A suite other than the default, and each variant chosen, is part of the name.
+        """
+        name = self.name if self.name != "dense" or self.suite == _DEFAULT_SUITE else f"dense-{self.suite}"
+        ways = (f"{key}-{str(value).lower()}" for key, value in self.variants.given().items())
+        return "-".join((name, *ways))
 
 
 class Scenario(_Table):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from comet_sim.scenario.schema import Scenario
 
-__all__ = ["dump", "write_table"]
+__all__ = ["as_toml", "dump", "write_table"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -19,6 +22,17 @@ def dump(scenario: Scenario) -> str:
     table = scenario.resolved().model_dump(exclude_none=True)
     table["network"] = {"profile": table["network"].pop("profile"), **table["network"]}
     return "".join(f"{line}\n" for line in write_table(table))
+
+
+def as_toml(value: Any) -> Any:
+    """Return a copy of a nested value in the types TOML has: numpy's numbers and arrays and paths as plain ones."""
+    if isinstance(value, Mapping):
+        return {key: as_toml(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_toml(item) for item in value]
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def write_table(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:

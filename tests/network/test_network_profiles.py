@@ -120,7 +120,7 @@ def test_router_takes_the_place_of_the_mesh() -> None:
         ('[dealer]\ntransport = "tpc"', ["net.toml: dealer.transport", "'tpc'", "accepted: ideal"]),
         ('[dealer]\nmss = "0B"', ["dealer.mss", "'0B'"]),
         ("[dealer]\nhost = true", ["dealer.host", "True"]),
-        ("title = 3", ["net.toml: title: ", "string", "3"]),
+        ("title = 3", ["net.toml: title: ", "text", "3"]),
         ('[defaults]\nrate = "1Gbit"', ["link user->server0 has no latency"]),
         ("title = ", ["not valid TOML"]),
     ],
