@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from comet_sim.cli.output import console, plain, print_json, show, table
+from comet_sim.cli.pipes import reader_may_leave
 from comet_sim.errors import InputError
 from comet_sim.units import format_count
 
@@ -28,7 +29,9 @@ def show_models(as_json: bool) -> None:
             "layers": model.config.layers,
             "hidden": model.config.hidden,
             "heads": model.config.heads,
+            "kv_heads": model.config.kv_heads,
             "ffn": model.config.ffn,
+            "activation": model.config.activation,
             "vocab": model.config.vocab,
             "positions": model.config.max_positions,
             "parameters": model.config.parameters,
@@ -38,12 +41,14 @@ def show_models(as_json: bool) -> None:
     if as_json:
         print_json({"schema": _JSON_SCHEMA, "models": rows})
         return
-    columns = ("name", "runs", "layers", "hidden", "heads", "FFN", "vocabulary", "positions", "parameters")
-    shown = table("Models", *columns, right=columns[2:])
+    columns = ("name", "runs", "family", "activation")
+    numbers = ("layers", "hidden", "heads", "FFN", "vocabulary", "positions", "parameters")
+    shown = table("Models", *columns, *numbers, right=numbers)
     keys = ("layers", "hidden", "heads", "ffn", "vocab", "positions")
     for row in rows:
         runs = "exact, shape" if row["weights"] else "shape"
-        shown.add_row(row["name"], runs, *(f"{row[key]:,}" for key in keys), format_count(row["parameters"]))
+        kind = (row["name"], runs, row["architecture"], row["activation"])
+        shown.add_row(*kind, *(f"{row[key]:,}" for key in keys), format_count(row["parameters"]))
     out = console()
     show(out, shown)
     out.print(
@@ -74,26 +79,26 @@ def _link(link: Any) -> str:
 
 def show_schema(write: Path | None) -> None:
     """Print the JSON Schema of scenarios, or write it to a file."""
-    from comet_sim.scenario import json_schema
+    from comet_sim.scenario import json_schema, write_whole
 
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     if write is None:
-        sys.stdout.write(text)
+        with reader_may_leave(sys.stdout):
+            sys.stdout.write(text)
         return
     try:
-        write.write_text(text, encoding="utf-8")
+        write_whole(write, text)
     except OSError as error:
         raise InputError(f"schema file {write} cannot be written: {error.strerror or error}") from None
     print(f"wrote {write}", file=sys.stderr)
 
 
 def write_first_scenario(file: Path) -> None:
-    """Write a commented scenario to a new file."""
+    """Write a commented scenario to a new file, whole or not at all."""
+    from comet_sim.scenario import write_whole
+
     try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(_FIRST)
-    except FileExistsError:
-        raise InputError(f"{file} is there already; choose another name") from None
+        write_whole(file, _FIRST, new=True)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror or error}") from None
     print(f"wrote {file}; run it with: comet-sim run {file}", file=sys.stderr)

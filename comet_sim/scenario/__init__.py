@@ -8,7 +8,7 @@ from comet_sim.scenario.load import (
     shipped_scenarios,
 )
 from comet_sim.scenario.prepare import Prepared, Prompt, prepare
-from comet_sim.scenario.runs import RunFolder, write_summary
+from comet_sim.scenario.runs import RunFolder, run_name, write_summary
 from comet_sim.scenario.schema import (
     ComputeSpec,
     MaskingSpec,
@@ -21,6 +21,7 @@ from comet_sim.scenario.schema import (
     json_schema,
 )
 from comet_sim.scenario.toml import dump
+from comet_sim.scenario.whole import shielded, write_whole
 
 __all__ = [
     "ComputeSpec",
@@ -39,8 +40,11 @@ __all__ = [
     "load_scenario",
     "parse_override",
     "prepare",
+    "run_name",
     "scenario_dir",
     "scenario_from_dict",
+    "shielded",
     "shipped_scenarios",
     "write_summary",
+    "write_whole",
 ]
