@@ -1,4 +1,4 @@
-"""The command line; importing it costs typer and rich, the rest is imported by the command that needs it."""
+"""The command line; importing it costs nothing, what a command needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line with the arguments of this process."""
-    from comet_sim.cli.app import app
+    from comet_sim.cli.stopping import finish, leave_at_once
 
-    app(prog_name="comet-sim")
+    leave_at_once()
+    try:
+        from comet_sim.cli.app import app
+
+        app(prog_name="comet-sim")
+    finally:
+        finish()

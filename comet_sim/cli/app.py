@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 
 from comet_sim.cli.handler import HandledGroup
+from comet_sim.cli.stopping import interruptible
 
 __all__ = ["app"]
+
+_EXIT_CODES = (
+    "Exit codes: 0 ok; 1 a comparison failed, the machine refused something (disk full), or a bug; "
+    "2 usage or scenario error; 3 deadlock; 4 ended by a simulated fault; 130 interrupted."
+)
 
 app = typer.Typer(
     cls=HandledGroup,
@@ -17,8 +23,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 a comparison failed, 2 usage or scenario error, 3 deadlock, "
-    "4 ended by a simulated fault, 130 interrupted.",
+    epilog=_EXIT_CODES,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, with its schema version.")]
@@ -51,7 +56,7 @@ def options(
     """Simulate private inference of language models under two-party secure computation."""
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def run(
     file: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one, such as demo.")],
     system: Annotated[
@@ -79,7 +84,7 @@ def run(
     run_scenario(file, system or [], overrides or [], out, check=check, as_json=as_json, quiet=quiet)
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def trace(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run folder, or one system's folder in it.")
@@ -131,14 +136,15 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Look into a run's trace: links, operations and reveals, or the views chosen below."""
-    from comet_sim.cli.trace import Views, find_trace, make_filter, show_trace
+    from comet_sim.cli.trace import Views, make_filter, show_trace
+    from comet_sim.cli.trace_find import find_trace
 
     views = Views(rounds, top, links, critical, stalls, reveals, depth, limit)
     filters = make_filter(op, link, phase, token, layer)
     show_trace(find_trace(folder, system), filters, views, verify=verify, as_json=as_json)
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def models(as_json: Json = False) -> None:
     """List the models a scenario may name."""
     from comet_sim.cli.catalogue import show_models
@@ -146,7 +152,7 @@ def models(as_json: Json = False) -> None:
     show_models(as_json)
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def networks(as_json: Json = False) -> None:
     """List the network profiles a scenario may name."""
     from comet_sim.cli.catalogue import show_networks
@@ -154,17 +160,18 @@ def networks(as_json: Json = False) -> None:
     show_networks(as_json)
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def schema(
     write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write it to a file.")] = None,
 ) -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from comet_sim.cli.catalogue import show_schema
 
-    show_schema(write)
+    with interruptible():
+        show_schema(write)
 
 
-@app.command()
+@app.command(epilog=_EXIT_CODES)
 def init(
     file: Annotated[Path, typer.Argument(help="The file to write; it must not exist yet.")] = Path(
         "scenario.toml"
@@ -173,10 +180,11 @@ def init(
     """Write a first scenario, with every setting explained."""
     from comet_sim.cli.catalogue import write_first_scenario
 
-    write_first_scenario(file)
+    with interruptible():
+        write_first_scenario(file)
 
 
-@app.command("train-demo-model")
+@app.command("train-demo-model", epilog=_EXIT_CODES)
 def train_demo_model(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="A new folder for the checkpoint.")],
     name: Annotated[
@@ -201,4 +209,5 @@ def train_demo_model(
     """Train a demo model again, from texts that pip fetches; about ten minutes on two cores."""
     from comet_sim.cli.train import train
 
-    train(name, out, steps, text or [], vocab, seed)
+    with interruptible():
+        train(name, out, steps, text or [], vocab, seed)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from comet_sim.errors import InputError
 from comet_sim.scenario import Prepared, Scenario
 
-__all__ = ["Comparison", "compare_with_plain", "plain_generate"]
+__all__ = ["Comparison", "compare_with_plain", "plain_generate", "require_plain_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,19 @@ class Comparison:
         }
 
 
+def require_plain_model(scenario: Scenario) -> None:
+    """Raise `InputError`, before a run that may take long, if its text cannot be compared."""
+    if scenario.execution != "exact":
+        raise InputError('--check compares text, but a shape run has none; accepted: execution = "exact"')
+    for name in ("torch", "transformers"):
+        if find_spec(name) is None:
+            raise InputError(f'--check needs {name}, which is not installed: pip install "comet-sim[models]"')
+
+
 def compare_with_plain(
     prepared: Prepared, scenario: Scenario, summaries: dict[str, dict[str, Any]]
 ) -> dict[str, Comparison]:
-    """Return the comparison of each system's tokens with the plain model's.
-
-    Raises `InputError` if torch or transformers is not installed.
-    """
+    """Return the comparison of each system's tokens with the plain model's; needs torch and transformers."""
     plain = plain_generate(prepared, scenario)
     text = prepared.tokenizer.decode(plain) if prepared.tokenizer else None
     return {label: Comparison(tuple(each["token_ids"]), plain, text) for label, each in summaries.items()}
@@ -57,14 +64,10 @@ def compare_with_plain(
 
 def plain_generate(prepared: Prepared, scenario: Scenario) -> tuple[int, ...]:
     """Return the tokens transformers generates greedily, in float32, from the scenario's prompt."""
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM
-        from transformers.utils import logging as hf_logging
-    except ImportError as error:
-        raise InputError(
-            f'--check needs {error.name}, which is not installed: pip install "comet-sim[models]"'
-        ) from None
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as hf_logging
+
     quiet: Any = hf_logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from comet_sim.cli.pipes import reader_may_leave
+from comet_sim.cli.safe import one_line
 from comet_sim.units import format_duration
 
 __all__ = ["Report", "reporting"]
@@ -26,6 +28,7 @@ _EVERY_S = 5.0
 @contextmanager
 def reporting(label: str, *, quiet: bool) -> Iterator[Report | None]:
     """Give what a run of system `label` reports to, or None when nothing is to be shown."""
+    label = one_line(label)
     if quiet:
         yield None
         return
@@ -44,7 +47,7 @@ def reporting(label: str, *, quiet: bool) -> Iterator[Report | None]:
         TextColumn("virtual {task.fields[virtual]}"),
         TimeElapsedColumn(),
     )
-    with Progress(TextColumn(f"{label} "), *columns, console=screen, transient=True) as shown:
+    with Progress(TextColumn(f"{label} ", markup=False), *columns, console=screen, transient=True) as shown:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int, virtual_ns: int) -> None:
@@ -68,6 +71,7 @@ def _lines(label: str) -> Report:
             return
         last, told = now, (stage, done)
         line = f"{label}: {stage} {done}/{total}, virtual time {format_duration(virtual_ns)}"
-        print(line, file=sys.stderr, flush=True)
+        with reader_may_leave(sys.stderr):  # a run does not end because nobody watches it
+            print(line, file=sys.stderr)
 
     return report

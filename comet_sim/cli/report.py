@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from rich.text import Text
 
 from comet_sim.cli.check import Comparison
 from comet_sim.cli.output import bar, plain, show, table
-from comet_sim.units import format_count, format_duration, format_size
+from comet_sim.cli.safe import escaped, one_line
+from comet_sim.units import format_count, format_duration, format_rate, format_size
 
-__all__ = ["show_comparison", "show_summary"]
+__all__ = ["describe_network", "show_comparison", "show_summary", "show_systems"]
 
 _SENDERS = ("server0", "server1", "dealer", "user", "owner")
 _PARTS = {
@@ -27,11 +29,14 @@ _PARTS = {
     "propagate": "link delay",
     "gap": "unexplained",
 }
+_USUAL = ("rate", "delay", "transport")
+_UNUSUAL = {"mss": "packet payload", "host": "network stack"}
+_DURATIONS = ("host", "jitter", "idle_reset")
 
 
-def show_summary(out: Console, summary: dict[str, Any], folder: Path) -> None:
-    """Print what a run's summary says, and where the run is kept."""
-    out.print(_heading(summary))
+def show_summary(out: Console, summary: dict[str, Any], folder: Path, changes: Sequence[str] = ()) -> None:
+    """Print what a run's summary says, and where the run is kept; `changes` are the overrides it was run with."""
+    out.print(_heading(summary, changes))
     out.print(_conversation(summary))
     show(out, _latency(summary))
     for shown in (_phases(summary), _where(summary, out), _parts(summary, out), _reveals(summary)):
@@ -40,6 +45,8 @@ def show_summary(out: Console, summary: dict[str, Any], folder: Path) -> None:
             show(out, shown)
     out.print()
     show(out, _facts(summary, folder))
+    for text in summary["warnings"]:
+        out.print(Text("warning: ", style="bold yellow").append(one_line(text), style="yellow"))
 
 
 def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
@@ -55,21 +62,107 @@ def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
     out.print(plain(f"  plain   {list(comparison.plain)} {comparison.plain_text!r}"))
 
 
-def _heading(summary: dict[str, Any]) -> Text:
-    line = Text(summary["title"] or summary["model"], style="bold")
+def show_systems(out: Console, summaries: dict[str, dict[str, Any]]) -> None:
+    """Print the systems of a scenario side by side, each figure with its ratio to the first system's."""
+    rows = {label: _compared(summary) for label, summary in summaries.items()}
+    first = {name: figure for name, figure in next(iter(rows.values())).items() if figure[0] is not None}
+    shown = table(
+        f"Side by side (online; bytes as server0 sends them; in brackets times {next(iter(rows))})",
+        "system", *first, right=tuple(first),
+    )  # fmt: skip
+    for label, figures in rows.items():
+        cells = (_beside(figures[name], first[name]) for name in first)
+        shown.add_row(plain(label), *cells)
+    show(out, shown)
+
+
+def _compared(summary: dict[str, Any]) -> dict[str, tuple[int | None, str]]:
+    """Return the figures systems are compared by, each with its text."""
+    online = summary["phases"]["online"]
+    corrections = 8 * summary["dealer"]["correction_elements"]
+    sent = online["bytes"]["server0"]
+    later = summary["token_ns"]
+    return {
+        "first token": (summary["first_token_ns"], format_duration(summary["first_token_ns"])),
+        "a token": (later, "-" if later is None else format_duration(later)),
+        "bytes": (sent, format_size(sent)),
+        "rounds": (online["rounds"], f"{online['rounds']:,}"),
+        "corrections": (corrections, format_size(corrections)),
+    }
+
+
+def _beside(figure: tuple[int | None, str], first: tuple[int | None, str]) -> str:
+    (value, text), (base, _) = figure, first
+    if value is None or not base:
+        return text
+    ratio = value / base
+    return f"{text} ({ratio:.2f}x)" if 0.1 <= ratio < 100 else f"{text} ({ratio:.3g}x)"
+
+
+def _heading(summary: dict[str, Any], changes: Sequence[str]) -> Text:
+    line = Text(one_line(summary["title"] or summary["model"]), style="bold")
     facts = (summary["model"], summary["execution"], summary["system"], f"suite {summary['suite']}")
-    return line.append(f"\n{', '.join(facts)}, seed {summary['seed']}", style="not bold dim")
+    below = [
+        f"{', '.join(facts)}, seed {summary['seed']}",
+        f"network {describe_network(summary['network'])}; device {summary['device']}",
+    ]
+    if changes:
+        below.append(f"overrides: {', '.join(changes)}")
+    return line.append("".join(f"\n{one_line(each)}" for each in below), style="not bold dim")
+
+
+def describe_network(network: dict[str, Any]) -> str:
+    """Return the network between the servers in a line: profile, rate, RTT, and whatever is unusual."""
+    ways: dict[str, dict[str, Any]] = network["servers"]
+    rtt = network["rtt_ns"]
+    latency = "" if rtt is None else f", RTT {format_duration(rtt)}"
+    first, *others = ways.values()
+    if all(way == first for way in others):
+        return f"{network['profile']}: {_rate(first)}{latency} between the servers, {_links(first)}"
+    said = (
+        f"{name} {_rate(way)}, one way {format_duration(way['delay'])}, {_links(way)}"
+        for name, way in ways.items()
+    )
+    return f"{network['profile']}{latency}: {'; '.join(said)}"
+
+
+def _links(way: dict[str, Any]) -> str:
+    unusual = (f"{_UNUSUAL.get(key, key)} {_setting(key, way[key])}" for key in way if key not in _USUAL)
+    return ", ".join((f"{way['transport']} links", *unusual))
+
+
+def _rate(direction: dict[str, Any]) -> str:
+    rate = direction["rate"]
+    if rate is None:
+        return "rate of a trace" if "trace" in direction else "unlimited rate"
+    return format_rate(rate)
+
+
+def _setting(key: str, value: Any) -> str:
+    return format_duration(value) if key in _DURATIONS and isinstance(value, int) else str(value)
 
 
 def _conversation(summary: dict[str, Any]) -> Panel | Text:
-    counts = f"{summary['prompt_tokens']} tokens in, {summary['output_tokens']} tokens out"
+    given, made = summary["prompt_tokens"], len(summary["token_ids"]) or summary["output_tokens"]
+    counts = f"{_tokens(given)} in, {_tokens(made)} out"
     if not summary["token_ids"]:
         return Text(f"{counts}; shapes only, so there is no text")
     prompt = summary["prompt"]
-    said = Text(prompt if isinstance(prompt, str) else f"token ids {prompt}", style="dim")
+    said = Text(_readable(prompt) if isinstance(prompt, str) else f"token ids {prompt}", style="dim")
     text = summary["text"]
-    said.append(text if text is not None else f"\n{summary['token_ids']}", style="not dim bold green")
+    said.append(
+        _readable(text) if text is not None else f"\n{summary['token_ids']}", style="not dim bold green"
+    )
     return Panel(said, title=plain(counts), title_align="left", expand=False)
+
+
+def _readable(text: str) -> str:
+    """Return prompt or generated text with its lines kept, and nothing in it that steers the terminal."""
+    return escaped(text.expandtabs(4))
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} token" if count == 1 else f"{count:,} tokens"
 
 
 def _latency(summary: dict[str, Any]) -> Table:

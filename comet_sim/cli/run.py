@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import typer
 
-from comet_sim.cli.check import Comparison, compare_with_plain
+from comet_sim.cli.check import Comparison, compare_with_plain, require_plain_model
 from comet_sim.cli.handler import RunInterruptedError
 from comet_sim.cli.output import console, print_json
 from comet_sim.cli.progress import reporting
-from comet_sim.cli.report import show_comparison, show_summary
+from comet_sim.cli.report import show_comparison, show_summary, show_systems
+from comet_sim.cli.safe import one_line
+from comet_sim.cli.stopping import interruptible
 from comet_sim.errors import InputError
 from comet_sim.network.explain import suggestion
 from comet_sim.scenario import (
     RunFolder,
     Scenario,
-    SystemSpec,
     load_scenario,
     parse_override,
     prepare,
+    run_name,
     write_summary,
 )
 
@@ -46,26 +46,45 @@ def run_scenario(
 ) -> None:
     """Run the systems of a scenario and show what came out; exit code 1 if `check` finds another text."""
     scenario = _choose(load_scenario(file, dict(map(parse_override, overrides))), systems)
-    if check and scenario.execution != "exact":
-        raise InputError('--check compares text, but a shape run has none; accepted: execution = "exact"')
-    folder = RunFolder.create(out, Path(file).stem if file.endswith(".toml") else Path(file).name, scenario)
-    with _keeping(folder):
-        summaries = {
-            system.label: _run_system(scenario, system, folder, quiet) for system in scenario.systems
-        }
-    comparisons: dict[str, Comparison] = {}
     if check:
-        comparisons = compare_with_plain(prepare(scenario), scenario, summaries)
+        require_plain_model(scenario)
+    from comet_sim.simulation import simulate
+
+    summaries: dict[str, dict[str, Any]] = {}
+    comparisons: dict[str, Comparison] = {}
+    with interruptible(), _kept(RunFolder.create(out, run_name(file), scenario)) as folder:
+        for system in scenario.systems:
+            with folder.system(system.label) as partial:
+                with reporting(system.label, quiet=quiet) as progress:
+                    result = simulate(scenario, system, folder=partial, progress=progress)
+                write_summary(partial, result.summary)
+            summaries[system.label] = result.summary
+        if check:
+            comparisons = compare_with_plain(prepare(scenario), scenario, summaries)
     if as_json:
+        _warn(summaries)
         print_json(_document(scenario, folder, summaries, comparisons))
     else:
-        screen = console()
-        for system in scenario.systems:
-            show_summary(screen, summaries[system.label], folder.path / system.label)
-        for label, comparison in comparisons.items():
-            show_comparison(screen, label, comparison)
+        _show(folder, summaries, comparisons, overrides)
     if any(not comparison.equal for comparison in comparisons.values()):
         raise typer.Exit(1)
+
+
+def _show(
+    folder: RunFolder,
+    summaries: dict[str, dict[str, Any]],
+    comparisons: dict[str, Comparison],
+    overrides: Sequence[str],
+) -> None:
+    screen = console()
+    for label, summary in summaries.items():
+        show_summary(screen, summary, folder.path / label, overrides)
+        if len(summaries) > 1:
+            screen.print()
+    if len(summaries) > 1:
+        show_systems(screen, summaries)
+    for label, comparison in comparisons.items():
+        show_comparison(screen, label, comparison)
 
 
 def _choose(scenario: Scenario, wanted: Sequence[str]) -> Scenario:
@@ -80,44 +99,29 @@ def _choose(scenario: Scenario, wanted: Sequence[str]) -> Scenario:
     return scenario.model_copy(update={"systems": chosen})
 
 
-def _run_system(scenario: Scenario, system: SystemSpec, folder: RunFolder, quiet: bool) -> dict[str, Any]:
-    from comet_sim.simulation import simulate
-
-    with folder.system(system.label) as partial:
-        with reporting(system.label, quiet=quiet) as progress:
-            result = simulate(scenario, system, folder=partial, progress=progress)
-        write_summary(partial, result.summary)
-    return result.summary
+def _warn(summaries: dict[str, dict[str, Any]]) -> None:
+    """Say on stderr why values of a run may be doubtful, whatever is printed as its result."""
+    for label, summary in summaries.items():
+        for text in summary["warnings"]:
+            print(f"warning: {label}: {one_line(text)}", file=sys.stderr)
 
 
 @contextmanager
-def _keeping(folder: RunFolder) -> Iterator[None]:
-    """Say what is kept when a run ends early, whatever ends it; a polite kill counts as an interrupt."""
+def _kept(folder: RunFolder) -> Iterator[RunFolder]:
+    """Close the folder of a run, and say what is kept when the run ends early, whatever ends it."""
     try:
-        with _terminable():
-            yield
+        yield folder
     except KeyboardInterrupt:
+        folder.close()
         raise RunInterruptedError(f"interrupted; {folder.kept()}") from None
     except Exception as error:
-        error.add_note(folder.kept())
+        folder.close()
+        # Who gave something that cannot be used knows that nothing came of it.
+        if folder.finished or not isinstance(error, InputError):
+            error.add_note(folder.kept())
         raise
     finally:
         folder.close()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    def stop(signum: int, frame: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _document(

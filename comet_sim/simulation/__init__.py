@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import reprlib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from comet_sim.baselines import SUITES
 from comet_sim.events import Names
-from comet_sim.models.checkpoint import load_checkpoint
+from comet_sim.models.checkpoint import Checkpoint
 from comet_sim.models.devices import DEVICES
-from comet_sim.models.opt import Layout
-from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.roles.dealer import Dealing
-from comet_sim.roles.plan import Plan
 from comet_sim.scenario.prepare import Prepared, prepare
-from comet_sim.scenario.schema import DEFAULT_STOCK, Scenario, SystemSpec
+from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
+from comet_sim.scenario.schema import Scenario, SystemSpec
+from comet_sim.simulation.caveats import warnings_of
 from comet_sim.simulation.stage import PARTIES, Inference, Progress, play
 from comet_sim.simulation.summary import summarise
+from comet_sim.simulation.used import network_facts
 from comet_sim.trace.recorder import Recorder
 from comet_sim.trace.store import Trace
-from comet_sim.units import parse_size
+from comet_sim.units import format_duration
 
 if TYPE_CHECKING:
     from comet_sim.trace.filters import Filter
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Result", "simulate", "simulate_async"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a run gives back; `summary` is what `summary.json` holds, `trace` every message of the run."""
 
@@ -41,6 +41,15 @@ class Result:
     summary: dict[str, Any]
     trace: Trace
     folder: Path | None
+
+    def __repr__(self) -> str:
+        online = self.summary["phases"]["online"]
+        said = "" if self.text is None else f"text {reprlib.repr(self.text)}, "
+        return (
+            f"<Result of {self.system}: {said}"
+            f"online {format_duration(online['time_ns'])}, {online['rounds']:,} rounds, "
+            f"digest {self.summary['digest']}>"
+        )
 
     def select(self, filters: Filter) -> Trace:
         """Return the part of the trace the filter lets through."""
@@ -63,16 +72,25 @@ def simulate(
     if system is None:
         system = scenario.systems[0]
     prepared = prepare(scenario)
-    run = _inference(scenario, system, prepared)
+    checkpoint = _checkpoint(scenario, prepared)
+    run = _inference(scenario, system, prepared, checkpoint)
     names = Names()
     recorder = Recorder(names, folder / "trace" if folder else None)
-    described = _describe(scenario, system, prepared, recorder.version)
+    described = _describe(scenario, system, prepared, run, recorder.version)
     recorder.metadata.update(described)
     try:
         outcome = play(run, names, recorder, progress)
         trace = Trace.of(recorder)
         text = prepared.tokenizer.decode(outcome.token_ids) if run.exact and prepared.tokenizer else None
-        summary = {**described, "text": text, **summarise(trace, outcome)}
+        summary = {
+            **described,
+            "text": text,
+            "warnings": [
+                *(checkpoint.warnings if checkpoint else ()),
+                *warnings_of(run.plan.fraction_bits, outcome.auditor),
+            ],
+            **summarise(trace, outcome),
+        }
     except BaseException:
         recorder.abort()
         raise
@@ -90,53 +108,54 @@ async def simulate_async(
     return await asyncio.to_thread(simulate, scenario, system, folder=folder, progress=progress)
 
 
-def _inference(scenario: Scenario, system: SystemSpec, prepared: Prepared) -> Inference:
-    exact = scenario.execution == "exact"
+def _checkpoint(scenario: Scenario, prepared: Prepared) -> Checkpoint | None:
+    """Load the weights, which only an exact run needs."""
+    if scenario.execution != "exact":
+        return None
+    checkpoint = prepared.model.load()
+    checkpoint.check_range(scenario.protocol.fraction_bits)
+    return checkpoint
+
+
+def _inference(
+    scenario: Scenario, system: SystemSpec, prepared: Prepared, checkpoint: Checkpoint | None
+) -> Inference:
     config = prepared.model.config
     protocol = scenario.protocol
-    checkpoint = load_checkpoint(prepared.model.folder) if prepared.model.folder else None
     return Inference(
         config=config,
-        plan=Plan(
-            prompt_tokens=prepared.prompt.tokens,
-            output_tokens=scenario.workload.output_tokens,
-            vocab=config.vocab,
-            fraction_bits=protocol.fraction_bits,
-            reveal=protocol.reveal,
-            stop_at_eos=scenario.workload.stop == "eos",
-            eos_id=config.eos_id,
-        ),
-        suite=SUITES[system.suite],
+        plan=plan_of(scenario, config, prepared.prompt.tokens),
+        suite=suite_of(system),
         topology=prepared.network.resolve(PARTIES),
         device=DEVICES[scenario.compute.device],
         seed=scenario.seed,
-        layout=Layout(
-            qkv=protocol.qkv,
-            final_norm=protocol.final_norm,
-            weights=protocol.masking.weights,
-            cache=protocol.masking.cache,
-        ),
-        dealing=Dealing(protocol.dealer, parse_size(protocol.dealer_stock or DEFAULT_STOCK) // WORD_BYTES),
-        exponents=dict(checkpoint.metadata.norm_scales) if checkpoint else {},
-        weights=checkpoint.weights if exact and checkpoint else None,
-        prompt=(prepared.prompt.ids or ()) if exact else (),
+        layout=layout_of(scenario),
+        dealing=Dealing(protocol.dealer, stock_of(protocol)),
+        exponents=dict(prepared.model.metadata().norm_scales),
+        weights=checkpoint.weights if checkpoint else None,
+        prompt=(prepared.prompt.ids or ()) if checkpoint else (),
         audit=protocol.audit,
     )
 
 
-def _describe(scenario: Scenario, system: SystemSpec, prepared: Prepared, version: str) -> dict[str, Any]:
+def _describe(
+    scenario: Scenario, system: SystemSpec, prepared: Prepared, run: Inference, version: str
+) -> dict[str, Any]:
     return {
         "title": scenario.title,
         "model": scenario.model,
         "parameters": prepared.model.config.parameters,
         "system": system.label,
         "suite": system.suite,
+        "variants": system.variants.given(),
         "execution": scenario.execution,
         "dealer_mode": scenario.protocol.dealer,
         "seed": scenario.seed,
         "prompt": prepared.prompt.text,
         "prompt_tokens": prepared.prompt.tokens,
         "output_tokens": scenario.workload.output_tokens,
+        "network": network_facts(scenario.network.profile, run.topology),
+        "device": run.device.name,
         "versions": {
             "comet-sim": version,
             "python": platform.python_version(),

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import comet_sim.simulation
 from comet_sim.cli.app import app
-from comet_sim.errors import CometSimError
+from comet_sim.errors import CometSimError, InputError
 from comet_sim.kernel import DeadlockError
 from comet_sim.models.demo import demo_folder
 from comet_sim.scenario import json_schema, load_scenario
@@ -126,7 +126,7 @@ def test_truncated_weights_leave_nothing(checkpoint, tmp_path):
     weights = checkpoint / "model.safetensors"
     os.truncate(weights, weights.stat().st_size // 2)
     message = run_checkpoint(checkpoint, tmp_path / "runs", 2)
-    assert "model.safetensors" in message and "nothing was kept" in message
+    assert "model.safetensors" in message and len(message.splitlines()) == 1
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -173,6 +173,57 @@ def test_a_bug_keeps_its_traceback(tmp_path, monkeypatch):
     monkeypatch.setattr("comet_sim.simulation.simulate", simulate)
     message = call("run", "demo", "--out", tmp_path, "-q", code=1).stderr
     assert "Traceback" in message and "bug in comet-sim" in message
+    assert message.count("nothing was kept") == 1
+
+
+def test_an_error_in_a_party_is_one_line_and_2(tmp_path, monkeypatch):
+    async def ask(*arguments, **named):
+        raise InputError("the prompt is too strange")
+
+    monkeypatch.setattr("comet_sim.roles.user.ask", ask)
+    message = call("run", "demo", "--out", tmp_path, "-q", code=2).stderr
+    assert message == "error: the prompt is too strange\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prefix_is_never_doubled(tmp_path, monkeypatch):
+    def simulate(*arguments, **named):
+        raise InputError("error: from below")
+
+    monkeypatch.setattr("comet_sim.simulation.simulate", simulate)
+    assert call("run", "demo", "--out", tmp_path, "-q", code=2).stderr == "error: from below\n"
+    message = call("run", "demo", "--set", "seed=-1", "--out", tmp_path, code=2).stderr
+    assert message == "error: override seed: read -1; accepted: 0 or more\n"
+
+
+def test_what_a_missing_package_would_cost_is_said_before_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("comet_sim.cli.check.find_spec", lambda name: None)
+    message = call("run", "demo", "--check", "--out", tmp_path, code=2).stderr
+    assert "--check needs torch" in message and list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_check_says_that_the_run_is_kept(tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("comet_sim.cli.check.plain_generate", interrupted)
+    message = call("run", "demo", *SHORT, "--check", "--out", tmp_path, "-q", code=130).stderr
+    kept = tmp_path / "demo" / "dense-crypten-accurate"
+    assert message == f"error: interrupted; kept {kept}\n" and (kept / "summary.json").is_file()
+
+
+def test_a_run_again_is_called_like_the_first(finished, tmp_path):
+    again = ["run", finished[0] / "scenario.toml", *SHORT[2:], "--out", tmp_path, "-q"]
+    call(*again)
+    call(*again)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["demo", "demo-2"]
+
+
+@pytest.mark.parametrize("command", ["run", "trace", "models", "networks", "schema", "init", None])
+def test_every_help_text_lists_the_exit_codes(command):
+    text = " ".join(call(*([command] if command else []), "--help").stdout.split())
+    for part in ("Exit codes: 0 ok", "1 a comparison failed", "2 usage", "3 deadlock", "130 interrupted"):
+        assert part in text
 
 
 def test_debug_shows_the_traceback_of_an_input_error():
@@ -245,3 +296,15 @@ def test_init_writes_a_scenario_that_loads_and_never_overwrites(tmp_path):
     call("init", file)
     assert load_scenario(file).workload.output_tokens == 8
     assert "there already" in call("init", file, code=2).stderr
+
+
+@pytest.mark.parametrize("command", [["init"], ["schema", "--write"]])
+def test_a_full_disk_leaves_no_empty_file(tmp_path, monkeypatch, command):
+    def full_disk(path, text, encoding):
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    message = call(*command, tmp_path / "file", code=2).stderr
+    assert "cannot be written: No space left" in message and len(message.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
