@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from comet_sim.cli.output import console, plain, print_json, show, table
+from comet_sim.cli.output import console, print_json, show, table
 from comet_sim.cli.pipes import reader_may_leave
 from comet_sim.errors import InputError
-from comet_sim.units import format_count
+from comet_sim.units import exact_duration, format_count, parse_duration
 
 __all__ = ["show_models", "show_networks", "show_schema", "write_first_scenario"]
 
@@ -65,16 +65,32 @@ def show_networks(as_json: bool) -> None:
         rows = [{"name": name, **spec.model_dump(exclude_none=True)} for name, spec in profiles.items()]
         print_json({"schema": _JSON_SCHEMA, "networks": rows})
         return
-    shown = table("Network profiles (rate, latency)", "name", "title", "between servers", "user", "dealer")
+    columns = ("name", "between servers", "user", "dealer", "owner", "host", "transport")
+    shown = table(
+        "Network profiles (rate and RTT of each party's links; host: time a message takes in its sender)",
+        *columns,
+    )
     for name, spec in profiles.items():
-        links = (spec.defaults, spec.user.over(spec.defaults), spec.dealer.over(spec.defaults))
-        shown.add_row(name, plain(spec.title), *map(_link, links))
+        links = [each.over(spec.defaults) for each in (spec.defaults, spec.user, spec.dealer, spec.owner)]
+        servers, *others = map(_link, links)
+        shown.add_row(
+            name,
+            servers,
+            *("same" if other == servers else other for other in others),
+            _each(links, "host", "0ms"),
+            _each(links, "transport", "ideal"),
+        )
     show(console(), shown)
 
 
 def _link(link: Any) -> str:
-    latency = f"rtt {link.rtt}" if link.rtt is not None else f"one way {link.delay}"
-    return f"{link.rate}, {latency}"
+    rtt = link.rtt or exact_duration(2 * parse_duration(link.delay))
+    return f"{link.rate}, {rtt}"
+
+
+def _each(links: list[Any], setting: str, usual: str) -> str:
+    """Return what a setting is for the links of a profile: once if it is the same for all."""
+    return ", ".join(dict.fromkeys(getattr(link, setting) or usual for link in links))
 
 
 def show_schema(write: Path | None) -> None:

@@ -47,7 +47,7 @@ def load_profile(name: str, base: Path | None = None) -> NetworkSpec:
 
 def _read(path: Path) -> NetworkSpec:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"network profile {path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # malformed TOML, or bytes that are not UTF-8

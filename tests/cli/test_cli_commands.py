@@ -280,7 +280,10 @@ def test_models():
 
 
 def test_networks():
-    assert "lan-5g" in call("networks").stdout
+    lines = [" ".join(line.split()) for line in call("networks").stdout.splitlines()]
+    assert "name between servers user dealer owner host transport" in lines
+    assert "lan-5g 5Gbit, 0.2ms 100Mbit, 20ms same same 0ms ideal" in lines
+    assert "loopback 20Gbit, 0ns same same same 20us ideal" in lines
     rows = json.loads(call("networks", "--json").stdout)["networks"]
     assert {row["name"] for row in rows} >= {"lan-5g", "ideal"}
 

@@ -150,6 +150,9 @@ def test_a_byte_order_mark_is_no_part_of_a_scenario(tmp_path):
     path = tmp_path / "windows.toml"
     path.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
     assert load_scenario(path).title == "small"
+    own = (scenario_dir() / "networks" / "lan-1g.toml").read_bytes()
+    (tmp_path / "own.toml").write_bytes(b"\xef\xbb\xbf" + own)
+    assert load_scenario(path, {"network.profile": str(tmp_path / "own.toml")}).network.spec().title
     path.write_bytes(path.read_bytes().replace(b'"1Gbit"', b'"1gbps"'))
     with pytest.raises(InputError, match=r"windows\.toml:9: network\.links\.server0-server1\.rate"):
         load_scenario(path)
