@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,14 @@ class CrypTen:
     name: str
     iterations: Iterations
     variants: Variants = CRYPTEN_WAY
+
+    def choosing(self, choices: Mapping[str, Any]) -> CrypTen:
+        """Return the suite with some of its `Variants` replaced, under the same name; InputError for unknown ones."""
+        known = [field.name for field in fields(Variants)]
+        for name in choices:
+            if name not in known:
+                raise InputError(f"suite {self.name!r} has no choice {name!r}; it has {', '.join(known)}")
+        return replace(self, variants=replace(self.variants, **choices))
 
     async def activation(self, s: Session, x: Any, function: str) -> Any:
         """Apply the activation; costs are those of `comet_sim.mpc.activations` (ReLU: 9 rounds, 232n bytes).

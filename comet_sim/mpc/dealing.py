@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from comet_sim.actors import Party, Strand
+from comet_sim.errors import InputError
 from comet_sim.events import DealerRequest
 from comet_sim.mpc.correlated import Kind, Layout, MaskRef, deal, layout
 from comet_sim.mpc.prg import Prg
@@ -57,8 +58,8 @@ def record_dealt(strand: Strand, op: int, kind: Kind, form: Layout, time: int, m
 class Desk:
     """Collects corrections into bundles and sends each when it is full.
 
-    With a `bound` (elements), the desk runs at most that far ahead of what server 1 has used up; a piece
-    larger than half of it still goes, as nothing could be done without it.
+    With a `bound` (elements), the desk runs at most that far ahead of what server 1 has used up. InputError for
+    a piece larger than the bound: server 1 needs a piece whole, so no stock of that size can serve it.
     """
 
     def __init__(
@@ -85,6 +86,12 @@ class Desk:
 
     def deal(self, strand: DealingSession, kind: Kind, form: Layout, position: Position) -> None:
         """Make the randomness of a position of the strand."""
+        if self.bound is not None and form.corrected_words > self.bound:
+            path = strand.world.names.text(strand.path)
+            raise InputError(
+                f"a stock of {WORD_BYTES * self.bound:,} bytes cannot hold the {WORD_BYTES * form.corrected_words:,} "
+                f"bytes of one piece of correlated randomness ({kind.name} at {path or 'root'})"
+            )
         if self._words and self._words + form.corrected_words > self.bundle_words:
             self.flush(strand, last=False)
         self._requests.append((strand.path, kind, form))
@@ -118,8 +125,9 @@ class Desk:
         """Wait until the receiver's stock is below the bound again."""
         if self.bound is None:
             return
-        # Room is needed for a whole bundle: the one in the making will be sent without asking again.
-        while self._ahead > self.bound - self.bundle_words and self._credits < len(self._sent):
+        # The bundle in the making will be sent without asking again: room for all of it, full or oversized.
+        ahead = self.bound - max(self.bundle_words, self._words)
+        while self._ahead > ahead and self._credits < len(self._sent):
             await strand.wait(self.receiver, credit_tag(self._credits))
             self._ahead -= self._sent[self._credits]
             self._credits += 1
@@ -156,6 +164,11 @@ class DealingSession(Session):
         return shares
 
     open_bits = open
+
+    async def open_to(self, receiver: int, share: Any) -> Any:
+        """Pass the position of an opening to one server."""
+        self.step += 1
+        return share
 
     async def exchange(self, peer: Party, buffer: Any) -> Any:
         """Pass the position of an exchange."""

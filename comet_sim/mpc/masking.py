@@ -21,7 +21,8 @@ __all__ = ["Masked", "MaskedView"]
 class Masked:
     """A shared tensor under a fixed mask; rows may be appended along `axis`.
 
-    `name` must be unique in the program and the same at both servers and the dealer.
+    `name` and `version` must be unique in the program and the same at both servers and the dealer; RuntimeError
+    for a second tensor under them, whose opening would tell how the two are related.
     """
 
     __slots__ = ("_mask", "_opened", "_share", "axis", "name", "version")
@@ -29,6 +30,9 @@ class Masked:
     swapped = False
 
     def __init__(self, s: Session, name: str, share: Any, *, axis: int = 0, version: int = 0) -> None:
+        if (name, version) in s.masks:
+            raise RuntimeError(f"the mask of tensor {name!r}, version {version}, already hides another tensor")
+        s.masks.add((name, version))
         self.name = name
         self.axis = axis
         self.version = version

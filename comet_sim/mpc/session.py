@@ -74,7 +74,18 @@ class Session(Strand):
     `index` is 0 or 1; `peer` the other server; `bits` the fractional bits of the fixed-point encoding.
     """
 
-    __slots__ = ("auditor", "bits", "index", "ops", "peer", "private", "seed", "supply", "transcripts")
+    __slots__ = (
+        "auditor",
+        "bits",
+        "index",
+        "masks",
+        "ops",
+        "peer",
+        "private",
+        "seed",
+        "supply",
+        "transcripts",
+    )
 
     def __init__(
         self,
@@ -98,6 +109,8 @@ class Session(Strand):
         self.private: Prg | None = None
         # Shape runs only; None walks every protocol in full.
         self.transcripts: dict[Any, Transcript] | None = None
+        # Fixed masks in use, by tensor name and version: none may hide a second tensor.
+        self.masks: set[tuple[str, int]] = set()
 
     def _init_child(self, child: Self) -> None:
         super()._init_child(child)
@@ -110,6 +123,7 @@ class Session(Strand):
         child.seed = self.seed
         child.private = self.private
         child.transcripts = self.transcripts
+        child.masks = self.masks
 
     # -- openings -------------------------------------------------------------------------------------
 
@@ -124,6 +138,20 @@ class Session(Strand):
         other = await self.exchange(self.peer, self.ops.pack(shares))
         theirs = self.ops.unpack(other, shares)
         return tuple(mine ^ their for mine, their in zip(shares, theirs, strict=True))
+
+    async def open_to(self, receiver: int, share: Any) -> Any:
+        """Open an additive share to one server: the other sends its share, 8 bytes an element, one round.
+
+        Returns the value at server `receiver` and None at the other, which receives nothing. (CrypTen's reveal to
+        one party sends the other about half of the plaintext as well.) Not for replayable protocols.
+        """
+        strand, step = self.position()
+        tag = f"open{strand}.{step}"
+        if self.index != receiver:
+            self.send(self.peer, tag, self.ops.pack((share,)))
+            return None
+        (theirs,) = self.ops.unpack(await self.receive(self.peer, tag), (share,))
+        return share + theirs
 
     # -- shares from and to other parties -------------------------------------------------------------
 

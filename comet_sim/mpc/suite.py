@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,9 @@ class Suite(Protocol):
     @property
     def name(self) -> str:
         """Name in scenarios."""
+
+    def choosing(self, choices: Mapping[str, Any]) -> Suite:
+        """Return the suite with other ways to go where it has several, by name; InputError for what it lacks."""
 
     async def activation(self, s: Session, x: Any, function: str) -> Any:
         """Apply an activation function, one of `ACTIVATIONS`, elementwise; InputError for others."""

@@ -10,7 +10,10 @@ from comet_sim.errors import InputError
 from comet_sim.models.catalogue import ResolvedModel, resolve_model
 from comet_sim.models.demo import heldout
 from comet_sim.models.tokenizer import TextTokenizer
+from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.profiles import NetworkSpec
+from comet_sim.roles.preflight import largest_piece
+from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
 from comet_sim.scenario.schema import Scenario, SettingError
 
 __all__ = ["Prepared", "Prompt", "prepare"]
@@ -55,6 +58,8 @@ def prepare(scenario: Scenario) -> Prepared:
     _check_length(scenario, model, prompt)
     if scenario.workload.stop == "eos" and model.config.eos_id is None:
         raise SettingError(("workload", "stop"), "the model has no end-of-sequence token; accepted: length")
+    if scenario.protocol.dealer == "streamed":
+        _check_stock(scenario, model, prompt)
     return Prepared(model, prompt, scenario.network.spec(), tokenizer)
 
 
@@ -119,6 +124,21 @@ def _window(name: str, tokens: int, model: ResolvedModel, tokenizer: TextTokeniz
         )
     ids = tuple(int(item) for item in windows[int(number), :tokens])
     return Prompt(tokens, ids, tokenizer.decode(ids) if tokenizer else None)
+
+
+def _check_stock(scenario: Scenario, model: ResolvedModel, prompt: Prompt) -> None:
+    """Refuse a stock that cannot hold every piece of correlated randomness: server 1 needs each of them whole."""
+    plan, layout = plan_of(scenario, model.config, prompt.tokens), layout_of(scenario)
+    stock = stock_of(scenario.protocol)
+    for system in scenario.systems:
+        elements, op = largest_piece(model.config, plan, suite_of(system), layout)
+        if elements > stock:
+            raise SettingError(
+                ("protocol", "dealer_stock"),
+                f"a stock of {WORD_BYTES * stock:,} bytes cannot hold the largest piece of correlated randomness of "
+                f"system {system.label!r}, {WORD_BYTES * elements:,} bytes at {op}; accepted: "
+                f'"{WORD_BYTES * elements}B" or more, or another protocol.dealer',
+            )
 
 
 def _check_length(scenario: Scenario, model: ResolvedModel, prompt: Prompt) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from comet_sim.errors import InputError
 from comet_sim.events import Phase
 from comet_sim.mpc import compare
 from comet_sim.mpc.beaver import matmul
@@ -23,7 +24,7 @@ async def program(s, x):
     return first + second
 
 
-def run(mode: str, *, exact: bool = True, stock: int = 500, topology: Topology | None = None):
+def run(mode: str, *, exact: bool = True, stock: int = 1500, topology: Topology | None = None):
     return run_protocol(program, X, exact=exact, dealing=Dealing(mode, stock), topology=topology)
 
 
@@ -71,11 +72,21 @@ def test_a_slow_dealer_shows_as_messages_that_name_the_op():
 
 
 def test_a_streaming_dealer_keeps_to_its_bound():
-    """The stock never holds more than the bound, unless one piece alone is larger."""
-    text_free = run("streamed", stock=12_000)
-    assert text_free.stock_peak <= 12_000
-    assert run("streamed", stock=1).stock_peak >= 1  # pieces of 800 elements still get through
+    """The stock never holds more than the bound, however large its pieces (800 here) are beside it."""
+    for stock in (800, 801, 1199, 1600, 2500, 12_000):
+        outcome = run("streamed", stock=stock)
+        assert outcome.stock_peak <= stock, "once broken by pieces above half of the bound"
+        assert outcome.records() == run("streamed", stock=stock, exact=False).records()
+        assert outcome.unused == 0
     assert run("offline").stock_peak == run("offline").corrections
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_stock_below_one_piece_is_refused(exact):
+    """Server 1 needs a piece whole: running on would break the bound without a word."""
+    with pytest.raises(ExceptionGroup) as caught:
+        run("streamed", stock=799, exact=exact)
+    assert caught.group_contains(InputError, match=r"6,392 bytes .* 6,400 bytes .*\(and at ltz\)", depth=1)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -114,5 +125,5 @@ async def nothing(s, x):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_one_piece_is_enough(mode):
-    outcome = run_protocol(nothing, np.eye(3), dealing=Dealing(mode, 1))
+    outcome = run_protocol(nothing, np.eye(3), dealing=Dealing(mode, 9))
     assert np.allclose(outcome.raw / 2**32, np.eye(3), atol=1e-3)

@@ -61,7 +61,7 @@ def test_a_cache_sends_only_its_new_rows(mode, exact):
     """Appended rows get masks of their own that continue the stream; the dealer needs no more than the name."""
     draw = np.random.default_rng(1)
     queries, keys = draw.integers(-50, 50, (2, 1, 6)), draw.integers(-50, 50, (2, 5, 6))
-    run = run_protocol(growing, Integers(queries), Integers(keys), exact=exact, dealing=Dealing(mode, 8))
+    run = run_protocol(growing, Integers(queries), Integers(keys), exact=exact, dealing=Dealing(mode, 30))
     assert sizes(run) == [8 * (12 + 2 * 3 * 6), 8 * (12 + 2 * 2 * 6)]
     if exact:
         assert (run.raw[0] == queries @ keys[:, :3].swapaxes(1, 2)).all()
@@ -91,6 +91,28 @@ def test_versions_have_independent_masks():
     difference = run.raw.view(np.uint64)
     assert np.unique(difference).size == difference.size
     assert abs((difference >> np.uint64(63)).mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_mask_hides_one_tensor_only(exact):
+    """Two tensors under one mask, each opened, would tell their difference; a new version is independent."""
+
+    async def renewed(s, w, again):
+        rows = await s.gather(lambda child: use(child, w, 0), lambda child: use(child, again, 1))
+        return rows[0] + rows[1]
+
+    async def reused(s, w, again):
+        rows = await s.gather(lambda child: use(child, w, 0), lambda child: use(child, again, 0))
+        return rows[0] + rows[1]
+
+    async def use(s, w, version):
+        return await matmul(s, s.ops.zeros((1, 3)), Masked(s, "w", w, version=version))
+
+    w = np.ones((3, 2), int)
+    run_protocol(renewed, Integers(w), Integers(w), exact=exact)
+    with pytest.raises(ExceptionGroup) as caught:
+        run_protocol(reused, Integers(w), Integers(w), exact=exact)
+    assert caught.group_contains(RuntimeError, match="'w', version 0, already hides")
 
 
 def test_only_the_last_two_axes_swap():
