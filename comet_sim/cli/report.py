@@ -12,26 +12,25 @@ from rich.table import Table
 from rich.text import Text
 
 from comet_sim.cli.check import Comparison
+from comet_sim.cli.describe import describe_network
 from comet_sim.cli.output import bar, plain, show, table
 from comet_sim.cli.safe import escaped, one_line
-from comet_sim.units import format_count, format_duration, format_rate, format_size
+from comet_sim.units import format_count, format_duration, format_size
 
-__all__ = ["describe_network", "show_comparison", "show_summary", "show_systems"]
+__all__ = ["show_comparison", "show_summary", "show_systems"]
 
 _SENDERS = ("server0", "server1", "dealer", "user", "owner")
 _PARTS = {
     "compute": "compute",
-    "device_queue": "waiting for a device",
-    "queued": "waiting for a link",
-    "host": "network stack",
-    "stall": "transport window",
-    "serialise": "link rate",
-    "propagate": "link delay",
-    "gap": "unexplained",
+    "device_queue": "device queue",
+    "link_queue": "link queue",
+    "host": "host (network stack)",
+    "stall": "stall (transport)",
+    "serialise": "serialise (link rate)",
+    "propagate": "propagate (link delay)",
+    "gap": "gap (unexplained)",
 }
-_USUAL = ("rate", "delay", "transport")
-_UNUSUAL = {"mss": "packet payload", "host": "network stack"}
-_DURATIONS = ("host", "jitter", "idle_reset")
+"""Parts of a critical path, by the names they have in traces."""
 
 
 def show_summary(out: Console, summary: dict[str, Any], folder: Path, changes: Sequence[str] = ()) -> None:
@@ -109,37 +108,6 @@ def _heading(summary: dict[str, Any], changes: Sequence[str]) -> Text:
     if changes:
         below.append(f"overrides: {', '.join(changes)}")
     return line.append("".join(f"\n{one_line(each)}" for each in below), style="not bold dim")
-
-
-def describe_network(network: dict[str, Any]) -> str:
-    """Return the network between the servers in a line: profile, rate, RTT, and whatever is unusual."""
-    ways: dict[str, dict[str, Any]] = network["servers"]
-    rtt = network["rtt_ns"]
-    latency = "" if rtt is None else f", RTT {format_duration(rtt)}"
-    first, *others = ways.values()
-    if all(way == first for way in others):
-        return f"{network['profile']}: {_rate(first)}{latency} between the servers, {_links(first)}"
-    said = (
-        f"{name} {_rate(way)}, one way {format_duration(way['delay'])}, {_links(way)}"
-        for name, way in ways.items()
-    )
-    return f"{network['profile']}{latency}: {'; '.join(said)}"
-
-
-def _links(way: dict[str, Any]) -> str:
-    unusual = (f"{_UNUSUAL.get(key, key)} {_setting(key, way[key])}" for key in way if key not in _USUAL)
-    return ", ".join((f"{way['transport']} links", *unusual))
-
-
-def _rate(direction: dict[str, Any]) -> str:
-    rate = direction["rate"]
-    if rate is None:
-        return "rate of a trace" if "trace" in direction else "unlimited rate"
-    return format_rate(rate)
-
-
-def _setting(key: str, value: Any) -> str:
-    return format_duration(value) if key in _DURATIONS and isinstance(value, int) else str(value)
 
 
 def _conversation(summary: dict[str, Any]) -> Panel | Text:

@@ -10,8 +10,9 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from comet_sim.cli.app import app
+from comet_sim.cli.describe import describe_network
 from comet_sim.cli.output import console, print_json, show, table
-from comet_sim.cli.report import describe_network, show_summary, show_systems
+from comet_sim.cli.report import show_summary, show_systems
 from comet_sim.cli.safe import escaped, one_line
 from comet_sim.scenario import scenario_from_dict
 from comet_sim.simulation import simulate
