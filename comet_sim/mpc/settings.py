@@ -66,6 +66,9 @@ class Variants:
     a level, or `single-open`. `where` chooses by two products in sequence, or by one. `erf` is an exponential,
     right up to 17, or `taylor`, the series that CrypTen sums, at its cost and right up to 1.5; `tanh` is CrypTen's
     default or its Chebyshev series, right on [-1, 1]. InputError for other values.
+
+    Sources: CrypTen's ways, Knott et al. 2021. `tree`, the tournament of textbooks (JaJa 1992); `one-product`, the
+    usual multiplexer of two-party computation; `single-open` and the exponential erf, reconstruction.
     """
 
     max: MaxMethod = "log_reduction"

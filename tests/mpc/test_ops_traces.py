@@ -83,6 +83,7 @@ def test_a_shape_run_has_the_exact_runs_records(name):
     assert exact.records() == walked.records()
     assert exact.records() == replayed.records()
     assert shapes_of(exact) == shapes_of(walked) == shapes_of(replayed)
+    assert exact.unused == 0, "the dealer walked through more than the servers did"
 
 
 # -- what a variant costs ---------------------------------------------------------------------------------

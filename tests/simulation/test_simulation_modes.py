@@ -2,7 +2,8 @@
 
 import pytest
 
-from comet_sim.models.demo import load_demo
+from comet_sim.models.catalogue import resolve_model
+from comet_sim.models.config import ModelConfig
 from comet_sim.scenario import MaskingSpec, NetworkChoice, ProtocolSpec, Scenario, WorkloadSpec
 from comet_sim.simulation import simulate
 from comet_sim.trace import critical_path
@@ -10,10 +11,15 @@ from comet_sim.trace import critical_path
 PROMPT, TOKENS = 16, 4
 
 
-def run(execution: str = "exact", network: NetworkChoice | None = None, **protocol: object):
+def run(
+    execution: str = "exact",
+    network: NetworkChoice | None = None,
+    model: str = "opt-demo",
+    **protocol: object,
+):
     return simulate(
         Scenario(
-            model="opt-demo",
+            model=model,
             execution=execution,
             seed=1,
             workload=WorkloadSpec(prompt_tokens=PROMPT, output_tokens=TOKENS),
@@ -63,28 +69,41 @@ def test_a_slow_dealer_shows_as_named_stalls():
     assert run("shape").summary["dealer_wait_ns"] == 0
 
 
-def predicted_savings() -> tuple[int, int]:
+def predicted_savings(config: ModelConfig) -> tuple[int, int]:
     """Bytes a server saves: weights sent once instead of at each pass, cache rows once instead of every step."""
-    config = load_demo().config
-    d, layers, width = config.hidden, config.layers, config.heads * config.head_dim
-    matrices = layers * (4 * d * width + 2 * d * config.ffn)
-    tables = config.vocab * d  # embedding and LM head share one table, which per-use masking sends twice
-    weights = (TOKENS - 1) * (matrices + 2 * tables) + tables
+    d, inner, kv = config.hidden, config.heads * config.head_dim, config.kv_heads * config.head_dim
+    attention = d * inner + 2 * d * kv + inner * d
+    matrices = config.layers * (attention + (3 if config.gated else 2) * d * config.ffn)
+    table = config.vocab * d
+    weights = (TOKENS - 1) * (matrices + 2 * table)
+    if config.tied:
+        weights += (
+            table  # embedding and LM head are one tensor, which per-use masking sends twice even at first
+        )
     lengths = [PROMPT + step for step in range(TOKENS)]
-    cache = layers * 2 * width * (sum(lengths) - lengths[-1])
+    cache = config.layers * 2 * kv * (sum(lengths) - lengths[-1])
     return 8 * weights, 8 * cache
 
 
-@pytest.mark.parametrize("execution", ["exact", "shape"])
-def test_reused_masks_save_what_the_formula_says(plain_run, execution):
-    weights, cache = predicted_savings()
-    whole = between_servers(plain_run)
+@pytest.mark.parametrize(
+    ("model", "execution"),
+    [("opt-demo", "exact"), ("opt-demo", "shape"), ("gpt2", "shape"), ("llama2-7b", "shape")],
+)
+def test_reused_masks_save_what_the_formula_says(model, execution):
+    """And the dealer deals as many corrections: what is saved is the servers' traffic alone."""
+    weights, cache = predicted_savings(resolve_model(model).config)
+    per_use = run(execution, model=model)
     for masking, saved in (
         (MaskingSpec(weights="reuse"), weights),
         (MaskingSpec(cache="reuse"), cache),
         (MaskingSpec(weights="reuse", cache="reuse"), weights + cache),
     ):
-        result = run(execution, masking=masking)
-        assert between_servers(result) == whole - saved
+        result = run(execution, model=model, masking=masking)
+        assert between_servers(result) == between_servers(per_use) - saved
+        assert (
+            result.summary["dealer"]["correction_elements"]
+            == per_use.summary["dealer"]["correction_elements"]
+        )
         if execution == "exact":
-            assert result.token_ids == plain_run.token_ids
+            assert result.token_ids == per_use.token_ids
+            assert result.trace.digest == run("shape", masking=masking).trace.digest

@@ -53,6 +53,14 @@ def test_single_variants_replace_the_suites_own():
     assert lean.summary["variants"] == {}
 
 
+@pytest.mark.parametrize("name", SUITES)
+def test_an_exact_run_of_a_suite_has_the_trace_of_its_shapes(name):
+    """With the argmax left out and trees of halvings too: nothing on the wire depends on a value."""
+    exact, shape = (run({"suite": name}, execution=execution) for execution in ("exact", "shape"))
+    assert exact.trace.digest == shape.trace.digest
+    assert exact.summary["dealer"]["unused_elements"] == 0, "dealt for a step the servers do not take"
+
+
 @pytest.mark.parametrize(
     ("variants", "relu", "rounds"),
     [
