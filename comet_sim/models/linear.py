@@ -21,12 +21,13 @@ Together = Literal["fused", "parallel", "sequence"]
 class LinearLayers:
     """Shares of the weights by canonical name; with `reuse`, matrices are opened once under fixed masks."""
 
-    __slots__ = ("_masked", "reuse", "shares")
+    __slots__ = ("_masked", "_version", "reuse", "shares")
 
     def __init__(self, shares: Mapping[str, Any], *, reuse: bool) -> None:
         self.shares = shares
         self.reuse = reuse
         self._masked: dict[str, Masked] = {}
+        self._version = 0
 
     def matrix(self, s: Session, *names: str) -> Any:
         """Return a weight matrix as the operand of a product: several side by side if several are named."""
@@ -36,13 +37,19 @@ class LinearLayers:
         share = shares[0] if len(shares) == 1 else s.ops.concat(shares, 1)
         if not self.reuse:
             return share
-        masked = self._masked[names[0]] = Masked(s, names[0], share)
+        masked = self._masked[names[0]] = Masked(s, names[0], share, version=self._version)
         return masked
+
+    def renew(self, prefix: str) -> None:
+        """Drop the fixed masks of weights that have changed: a new version of a tensor needs an independent mask."""
+        for name in [name for name in self._masked if name.startswith(prefix)]:
+            del self._masked[name]
+        self._version += 1
 
     async def apply(self, s: Session, name: str, x: Any) -> Any:
         """Multiply x (m, in) by a weight (in, out), and add the bias if any: 1 round, 8 (m in + in out) bytes."""
         product = s.truncate(await matmul(s, x, self.matrix(s, f"{name}/weight")))
-        return self._biased(s, name, product)
+        return self.biased(s, name, product)
 
     async def apply_all(self, s: Session, names: Sequence[str], x: Any, together: Together) -> list[Any]:
         """Apply several layers to one input.
@@ -57,9 +64,10 @@ class LinearLayers:
         ends = np.cumsum([self.shares[f"{name}/weight"].shape[1] for name in names]).tolist()
         starts = [0, *ends[:-1]]
         parts = zip(names, starts, ends, strict=True)
-        return [self._biased(s, name, product[:, start:end]) for name, start, end in parts]
+        return [self.biased(s, name, product[:, start:end]) for name, start, end in parts]
 
-    def _biased(self, s: Session, name: str, product: Any) -> Any:
+    def biased(self, s: Session, name: str, product: Any) -> Any:
+        """Add a layer's bias, if it has one: local."""
         bias = self.shares.get(f"{name}/bias")
         if bias is None:
             return product

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.mpc import ring
 from comet_sim.mpc.prg import Prg
-from comet_sim.mpc.tensor import Shape
+from comet_sim.mpc.tensor import Shape, pack_bits, packed_words, unpack_bits
 
 __all__ = [
     "AND",
@@ -25,10 +26,15 @@ __all__ = [
     "MASKED",
     "MATMUL",
     "MULTIPLY",
+    "SHUFFLE",
+    "SHUFFLE_BITS",
     "SQUARE",
+    "Half",
     "Kind",
     "Layout",
     "MaskRef",
+    "Operand",
+    "Order",
     "deal",
     "expand",
     "layout",
@@ -56,7 +62,11 @@ B2A = Kind("b2a")
 """Random bits, shared by XOR and by addition."""
 MASKED = Kind("masked")
 """A (where an operand has no fixed mask), B, C = A @ B: masks that `comet_sim.mpc.masking` reuses stay out."""
-KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED)
+SHUFFLE = Kind("shuffle")
+"""A, and a sharing of A in a secret order: half of an oblivious shuffle."""
+SHUFFLE_BITS = Kind("shuffle-bits")
+"""The same for XOR-shared bits, 64 to a word."""
+KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED, SHUFFLE, SHUFFLE_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +100,63 @@ class MaskRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """Names a secret order of `count` things: each server draws one from its own seed, the dealer knows both.
+
+    With `group` > 1 the things come in groups of that many, which stay together: the groups are put in order,
+    and the members inside each (query heads that share a K/V head). `coarse` is the order of the groups alone.
+    """
+
+    name: str
+    version: int
+    count: int
+    group: int = 1
+    coarse: bool = False
+
+    def __len__(self) -> int:
+        return self.count // self.group if self.coarse else self.count
+
+    def of(self, prg: Prg) -> NDArray[np.int64]:
+        """Return one server's order: position i of the result holds what was at `order[i]`."""
+        groups = self.count // self.group
+        words = prg.words(f"order/{self.name}/{self.version}".encode(), groups + self.count)
+        # Sorting uniform words gives a uniform order; two equal words of 64 bits do not happen.
+        outer = np.argsort(words[:groups], kind="stable")
+        if self.coarse or self.group == 1:
+            return outer
+        inner = np.argsort(words[groups:].reshape(groups, self.group), axis=1, kind="stable")
+        return (outer[:, None] * self.group + inner[outer]).reshape(-1)
+
+    def joined(self, first: Prg, second: Prg) -> NDArray[np.int64]:
+        """Return the order both servers' make: server 0's first, then server 1's."""
+        return self.of(first)[self.of(second)]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """Half of a shuffle: server `holder` knows the order; the tensor is put in order along `axis`."""
+
+    order: Order
+    holder: int
+    inverse: bool
+    axis: int
+    shape: Shape
+
+    def arranged(self, values: NDArray[Any], prg: Prg) -> NDArray[Any]:
+        """Return the values in the order that the holder's seed gives (or back, if `inverse`)."""
+        order = self.order.of(prg)
+        return np.take(values, np.argsort(order) if self.inverse else order, self.axis)
+
+
+Operand = Shape | MaskRef | Half
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Shapes of one piece of randomness: those that come from seeds alone, then the corrected one."""
 
-    operands: tuple[Shape | MaskRef, ...]
-    """What it was asked for: shapes, and names of fixed masks."""
+    operands: tuple[Operand, ...]
+    """What it was asked for: shapes, names of fixed masks, halves of a shuffle."""
     seeded: tuple[Shape, ...]
     corrected: Shape
     seeded_words: int
@@ -104,10 +166,16 @@ class Layout:
 
 
 @lru_cache(maxsize=65536)
-def layout(kind: Kind, *operands: Shape | MaskRef) -> Layout:
+def layout(kind: Kind, *operands: Operand) -> Layout:
     """Return the shapes of a piece of randomness for operands of the given shapes (or with fixed masks)."""
-    shapes = tuple(operand.shape if isinstance(operand, MaskRef) else operand for operand in operands)
-    seeded = tuple(operand for operand in operands if not isinstance(operand, MaskRef))
+    if isinstance(operands[0], Half):
+        half = operands[0]
+        size = prod(half.shape)
+        form = half.shape if kind is SHUFFLE else (packed_words(size),)
+        words = prod(form)
+        return Layout(operands, (form,), form, words, words, size)
+    shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in operands)
+    seeded = tuple(operand for operand in operands if isinstance(operand, tuple))
     if kind is MULTIPLY:
         corrected: Shape = np.broadcast_shapes(*shapes)
         ring_ops = prod(corrected)
@@ -140,6 +208,8 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
     last0 = words0[form.seeded_words :].reshape(form.corrected)
     parts0 = _split(words0, form.seeded)
     parts1 = _split(words1, form.seeded)
+    if isinstance(form.operands[0], Half):
+        return _half(kind, form.operands[0], (parts0[0], parts1[0]), last0, seeds)
     if kind is AND:
         a, b = (x0 ^ x1 for x0, x1 in zip(parts0, parts1, strict=True))
         return (a & b) ^ last0
@@ -154,6 +224,15 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
             for operand in form.operands
         ]
     return _combine(kind, seeded) - last0
+
+
+def _half(kind: Kind, half: Half, masks: tuple[Ints, Ints], last0: Ints, seeds: tuple[Prg, Prg]) -> Ints:
+    """Return what server 1 lacks of the mask in order: the mask is the stream of the server without the order."""
+    mask, prg = masks[1 - half.holder], seeds[half.holder]
+    if kind is SHUFFLE:
+        return half.arranged(mask, prg) - last0
+    bits = unpack_bits(mask, half.shape)
+    return pack_bits(half.arranged(bits, prg)) ^ last0
 
 
 def _fixed(ref: MaskRef, seeds: tuple[Prg, Prg]) -> Ints:

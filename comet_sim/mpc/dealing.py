@@ -15,7 +15,7 @@ import numpy as np
 from comet_sim.actors import Party, Strand
 from comet_sim.errors import InputError
 from comet_sim.events import DealerRequest
-from comet_sim.mpc.correlated import Kind, Layout, MaskRef, deal, layout
+from comet_sim.mpc.correlated import Kind, Layout, Operand, deal, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.rounds import Transcript
 from comet_sim.mpc.session import Piece, Session
@@ -146,7 +146,7 @@ class DealingSession(Session):
         super()._init_child(child)
         child.desk = self.desk
 
-    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
+    def correlated(self, kind: Kind, *operands: Operand) -> Piece:
         """Deal at this position."""
         form = layout(kind, *operands)
         position = self.position()
@@ -164,6 +164,11 @@ class DealingSession(Session):
         return shares
 
     open_bits = open
+
+    async def pass_to(self, receiver: int, buffer: Any) -> Any:
+        """Pass the position of a one-way message."""
+        self.step += 1
+        return buffer
 
     async def open_to(self, receiver: int, share: Any) -> Any:
         """Pass the position of an opening to one server."""

@@ -31,7 +31,9 @@ class Masked:
 
     def __init__(self, s: Session, name: str, share: Any, *, axis: int = 0, version: int = 0) -> None:
         if (name, version) in s.masks:
-            raise RuntimeError(f"the mask of tensor {name!r}, version {version}, already hides another tensor")
+            raise RuntimeError(
+                f"the mask of tensor {name!r}, version {version}, already hides another tensor"
+            )
         s.masks.add((name, version))
         self.name = name
         self.axis = axis

@@ -7,12 +7,13 @@ values are real, where randomness comes from, or what carries the messages.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Self
 
 from comet_sim.actors import Party, Strand
 from comet_sim.mpc import ring
-from comet_sim.mpc.correlated import Kind, Layout, MaskRef, expand, layout
+from comet_sim.mpc.correlated import Kind, Layout, Operand, expand, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.rounds import Round, Transcript
 from comet_sim.mpc.supply import Position, Supply
@@ -47,25 +48,42 @@ class Auditor:
         self.wraps += ring.wrapped(first, second)
 
 
-class Piece:
-    """Correlated randomness of one program position: what the seed gives at once, and the corrected tensor."""
+def _corner(x: Any, shape: Shape) -> Any:
+    """Return the first entries along each axis."""
+    return x if x.shape == shape else x[tuple(slice(0, n) for n in shape)]
 
-    __slots__ = ("_form", "_last", "_position", "_session", "seeded")
+
+class Piece:
+    """Correlated randomness of one program position: what the seed gives at once, and the corrected tensor.
+
+    `form` is what was dealt; a protocol on part of the operands (`used`) takes the first entries along each axis.
+    """
+
+    __slots__ = ("_form", "_last", "_position", "_session", "_used", "seeded")
 
     def __init__(
-        self, s: Session, position: Position, form: Layout, seeded: tuple[Any, ...], last: Any
+        self,
+        s: Session,
+        position: Position,
+        form: Layout,
+        seeded: tuple[Any, ...],
+        last: Any,
+        used: Layout | None = None,
     ) -> None:
-        self.seeded = seeded
         self._session = s
         self._position = position
         self._form = form
         self._last = last
+        self._used = used
+        if used is not None:
+            seeded = tuple(map(_corner, seeded, used.seeded))
+        self.seeded = seeded
 
     async def corrected(self) -> Any:
         """Return the last tensor (C of a triple); server 1 may have to wait for the dealer."""
         if self._last is None:
             self._last = await self._session.corrected(self._position, self._form)
-        return self._last
+        return self._last if self._used is None else _corner(self._last, self._used.corrected)
 
 
 class Session(Strand):
@@ -77,6 +95,7 @@ class Session(Strand):
     __slots__ = (
         "auditor",
         "bits",
+        "dealt",
         "index",
         "masks",
         "ops",
@@ -111,6 +130,8 @@ class Session(Strand):
         self.transcripts: dict[Any, Transcript] | None = None
         # Fixed masks in use, by tensor name and version: none may hide a second tensor.
         self.masks: set[tuple[str, int]] = set()
+        # While a protocol runs on part of what was dealt (`comet_sim.mpc.partial`): layouts dealt, by step.
+        self.dealt: Mapping[int, Layout] | None = None
 
     def _init_child(self, child: Self) -> None:
         super()._init_child(child)
@@ -124,6 +145,7 @@ class Session(Strand):
         child.private = self.private
         child.transcripts = self.transcripts
         child.masks = self.masks
+        child.dealt = None
 
     # -- openings -------------------------------------------------------------------------------------
 
@@ -153,6 +175,15 @@ class Session(Strand):
         (theirs,) = self.ops.unpack(await self.receive(self.peer, tag), (share,))
         return share + theirs
 
+    async def pass_to(self, receiver: int, buffer: Any) -> Any:
+        """Send a buffer to one server, which gets it; None at the other. One round; not for replayable protocols."""
+        strand, step = self.position()
+        tag = f"pass{strand}.{step}"
+        if self.index != receiver:
+            self.send(self.peer, tag, buffer)
+            return None
+        return await self.receive(self.peer, tag)
+
     # -- shares from and to other parties -------------------------------------------------------------
 
     async def receive_share(self, peer: Party, tag: str, shape: Shape) -> Any:
@@ -166,19 +197,24 @@ class Session(Strand):
 
     # -- correlated randomness ------------------------------------------------------------------------
 
-    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
+    def correlated(self, kind: Kind, *operands: Operand) -> Piece:
         """Return this server's part of a piece of correlated randomness for the next program position."""
         form = layout(kind, *operands)
         position = self.position()
+        used = None
+        if self.dealt is not None:
+            whole = self.dealt[position[1]]
+            if whole is not form:
+                form, used = whole, form
         if self.supply is not None and not self.supply.immediate:
             self.supply.request(self, position, kind, form)
         self.charge_expansion(form)
         if not self.ops.exact:
             blank = tuple(ShapeTensor(shape) for shape in form.seeded)
-            return Piece(self, position, form, blank, None)
+            return Piece(self, position, form, blank, None, used)
         assert self.seed is not None, "seeds are shared in the set-up phase"
         seeded, last = expand(form, position, self.seed, corrected=self.supply is not None)
-        return Piece(self, position, form, seeded, last)
+        return Piece(self, position, form, seeded, last, used)
 
     async def corrected(self, position: Position, form: Layout) -> Any:
         """Return the corrected tensor of a position: server 1 takes it from its supply."""
@@ -187,6 +223,12 @@ class Session(Strand):
             if self.ops.exact:
                 return last
         return ShapeTensor(form.corrected)
+
+    async def leave(self, dealt: Mapping[int, Layout]) -> None:
+        """Pass over positions whose randomness was dealt and is not needed: steps from here on, and layouts."""
+        if self.supply is not None:
+            for offset, form in dealt.items():
+                await self.supply.leave(self, (self.id, self.step + offset), form)
 
     def charge_expansion(self, form: Layout) -> None:
         """Owe the work of expanding a seed."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from comet_sim.actors import Party, Strand
 from comet_sim.errors import CometSimError
 from comet_sim.kernel import Wake
-from comet_sim.mpc.correlated import KINDS, Kind, Layout, MaskRef, layout
+from comet_sim.mpc.correlated import KINDS, Half, Kind, Layout, MaskRef, Operand, Order, layout
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
 
 __all__ = [
@@ -71,6 +71,9 @@ class Supply(Protocol):
     async def take(self, s: Strand, position: Position, form: Layout) -> Any:
         """Return the correction of a position, which serves once (None in shape runs)."""
 
+    async def leave(self, s: Strand, position: Position, form: Layout) -> None:
+        """Pass over a position whose correction is not needed; what was dealt ahead is thrown away."""
+
     def use(self, elements: int) -> None:
         """Take `elements` correction elements off the stock: a replayed transcript."""
 
@@ -119,6 +122,10 @@ class Stock:
     def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Ask nobody."""
 
+    async def leave(self, s: Strand, position: Position, form: Layout) -> None:
+        """Throw the correction away."""
+        await self.take(s, position, form)
+
     def use(self, elements: int) -> None:
         """Count elements as used."""
         self.elements -= elements
@@ -156,6 +163,9 @@ class OnDemand:
     def finish(self, strand: Strand) -> None:
         """Tell the dealer that no request will follow."""
         strand.send(self._dealer, request_tag(self._sent), b"", counted=False)
+
+    async def leave(self, s: Strand, position: Position, form: Layout) -> None:
+        """Ask for nothing."""
 
     def use(self, elements: int) -> None:
         """Keep no stock."""
@@ -201,6 +211,10 @@ class Streamed:
     def request(self, s: Strand, position: Position, kind: Kind, form: Layout) -> None:
         """Ask nobody: the dealer knows the program."""
 
+    async def leave(self, s: Strand, position: Position, form: Layout) -> None:
+        """Throw the correction away once it is there: the dealer waits for the credit."""
+        await self.take(s, position, form)
+
     def use(self, elements: int) -> None:
         """Refuse: which positions were used must be known."""
         raise RuntimeError("a streamed supply is taken from position by position")
@@ -221,16 +235,24 @@ class Streamed:
 
 _HEAD = struct.Struct("<qqBB6x")
 _MASK = struct.Struct("<qqqqqqq")
+_HALF = struct.Struct("<qqqqqq"), struct.Struct("<qqqq")
 
 
 def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
     """Return a request as bytes: position 16, kind and number of operands 8, then 8 + 8 d an operand of d axes.
 
-    An operand with a fixed mask names it: 56 bytes, its axes, and the name.
+    An operand with a fixed mask names it: 56 bytes, its axes, and the name. Half of a shuffle names its order: 80
+    bytes, its axes, and the name.
     """
     parts = [_HEAD.pack(*position, KINDS.index(kind), len(form.operands))]
     for operand in form.operands:
-        if isinstance(operand, MaskRef):
+        if isinstance(operand, Half):
+            order = operand.order
+            name = order.name.encode()
+            about = (-2, len(name), order.version, order.count, order.group, order.coarse)
+            half = (operand.holder, operand.inverse, operand.axis, len(operand.shape), *operand.shape)
+            parts += [struct.pack(f"<{len(about) + len(half)}q", *about, *half), name]
+        elif isinstance(operand, MaskRef):
             name = operand.name.encode()
             shape = operand.rest
             figures = (
@@ -252,12 +274,23 @@ def decode_request(buffer: bytes) -> tuple[Position, Kind, Layout]:
     """Read a request."""
     strand, step, kind, operands = _HEAD.unpack_from(buffer)
     at = _HEAD.size
-    found: list[Shape | MaskRef] = []
+    found: list[Operand] = []
     for _ in range(operands):
         (axes,) = struct.unpack_from("<q", buffer, at)
         if axes >= 0:
             found.append(struct.unpack_from(f"<{axes}q", buffer, at + WORD_BYTES))
             at += WORD_BYTES * (1 + axes)
+            continue
+        if axes == -2:
+            _, length, version, count, group, coarse = _HALF[0].unpack_from(buffer, at)
+            at += _HALF[0].size
+            holder, inverse, axis, axes = _HALF[1].unpack_from(buffer, at)
+            at += _HALF[1].size
+            shape = struct.unpack_from(f"<{axes}q", buffer, at)
+            at += WORD_BYTES * axes
+            order = Order(buffer[at : at + length].decode(), version, count, group, bool(coarse))
+            at += length
+            found.append(Half(order, holder, bool(inverse), axis, shape))
             continue
         _, length, version, axis, rows, swapped, axes = _MASK.unpack_from(buffer, at)
         rest = struct.unpack_from(f"<{axes}q", buffer, at + _MASK.size)

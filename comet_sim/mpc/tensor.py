@@ -15,13 +15,44 @@ from numpy.typing import NDArray
 
 from comet_sim.mpc import ring
 
-__all__ = ["WORD_BYTES", "Blank", "ExactOps", "Ops", "Shape", "ShapeOps", "ShapeTensor", "Tensor"]
+__all__ = [
+    "WORD_BYTES",
+    "Blank",
+    "ExactOps",
+    "Ops",
+    "Shape",
+    "ShapeOps",
+    "ShapeTensor",
+    "Tensor",
+    "pack_bits",
+    "packed_words",
+    "unpack_bits",
+]
 
 WORD_BYTES = 8
 """Bytes of one ring element on the wire; the ring is Z_2^64."""
 
 Shape = tuple[int, ...]
 Ints = NDArray[np.int64]
+
+
+def packed_words(bits: int) -> int:
+    """Return how many ring words hold that many bits."""
+    return -(-bits // 64)
+
+
+def pack_bits(bits: NDArray[Any]) -> Ints:
+    """Return bits (integers 0 or 1, any shape) as words, 64 to each, the first in the lowest place."""
+    flat = np.packbits(bits.reshape(-1).astype(np.uint8), bitorder="little")
+    padded = np.zeros(WORD_BYTES * packed_words(bits.size), np.uint8)
+    padded[: flat.size] = flat
+    return padded.view("<i8").astype(np.int64, copy=False)
+
+
+def unpack_bits(words: NDArray[np.int64], shape: Shape) -> Ints:
+    """Return the bits in words as integers 0 or 1 of the given shape."""
+    raw = words.astype("<i8", copy=False).view(np.uint8)
+    return np.unpackbits(raw, count=prod(shape), bitorder="little").astype(np.int64).reshape(shape)
 
 
 class Tensor(Protocol):
@@ -205,6 +236,21 @@ class Ops(Protocol):
     def split(self, words: Any, shapes: tuple[Shape, ...]) -> tuple[Any, ...]:
         """Cut a flat tensor into consecutive tensors of the given shapes."""
 
+    def take(self, x: Any, order: NDArray[np.integer] | None, axis: int) -> Any:
+        """Return `x` in another order along an axis; shapes need no order."""
+
+    def entries(self, x: Any, mask: NDArray[np.bool_]) -> Any:
+        """Return the entries (and all later axes) where a public mask over the first axes holds: (count, ...)."""
+
+    def spread(self, values: Any, mask: NDArray[np.bool_]) -> Any:
+        """Return a tensor with `values` where the mask holds, in order, and zeros elsewhere."""
+
+    def pack_bits(self, bits: Any) -> Any:
+        """Return bits as words, 64 to each."""
+
+    def unpack_bits(self, words: Any, shape: Shape) -> Any:
+        """Return the bits in words, as integers 0 or 1."""
+
 
 class ExactOps:
     """Real ring arithmetic on numpy int64 arrays."""
@@ -278,6 +324,29 @@ class ExactOps:
             raise ValueError(f"a buffer of {words.size} words was read as {start}")
         return tuple(out)
 
+    def take(self, x: Any, order: NDArray[np.integer] | None, axis: int) -> Ints:
+        """Return `x` in another order along an axis."""
+        assert order is not None
+        return np.take(x, order, axis)
+
+    def entries(self, x: Any, mask: NDArray[np.bool_]) -> Ints:
+        """Return the entries where the mask holds."""
+        return cast(Ints, x[mask])
+
+    def spread(self, values: Any, mask: NDArray[np.bool_]) -> Ints:
+        """Return a tensor with `values` where the mask holds and zeros elsewhere."""
+        out = np.zeros((*mask.shape, *values.shape[1:]), np.int64)
+        out[mask] = values
+        return out
+
+    def pack_bits(self, bits: Any) -> Ints:
+        """Return bits as words, 64 to each."""
+        return pack_bits(bits)
+
+    def unpack_bits(self, words: Any, shape: Shape) -> Ints:
+        """Return the bits in words."""
+        return unpack_bits(words, shape)
+
 
 class ShapeOps:
     """The same functions over shapes."""
@@ -348,3 +417,25 @@ class ShapeOps:
     def split(self, words: Any, shapes: tuple[Shape, ...]) -> tuple[ShapeTensor, ...]:
         """Return tensors of the given shapes."""
         return tuple(ShapeTensor(shape) for shape in shapes)
+
+    def take(self, x: Any, order: NDArray[np.integer] | None, axis: int) -> ShapeTensor:
+        """Return the shape in another order, which may pick fewer or more."""
+        if order is None:
+            return cast(ShapeTensor, x)
+        return ShapeTensor((*x.shape[:axis], len(order), *x.shape[axis + 1 :]))
+
+    def entries(self, x: Any, mask: NDArray[np.bool_]) -> ShapeTensor:
+        """Return the shape of the entries where the mask holds."""
+        return ShapeTensor((int(np.count_nonzero(mask)), *x.shape[mask.ndim :]))
+
+    def spread(self, values: Any, mask: NDArray[np.bool_]) -> ShapeTensor:
+        """Return the shape of the mask and the values' later axes."""
+        return ShapeTensor((*mask.shape, *values.shape[1:]))
+
+    def pack_bits(self, bits: Any) -> ShapeTensor:
+        """Return the shape of the words."""
+        return ShapeTensor((packed_words(bits.size),))
+
+    def unpack_bits(self, words: Any, shape: Shape) -> ShapeTensor:
+        """Return a tensor of the shape."""
+        return ShapeTensor(shape)

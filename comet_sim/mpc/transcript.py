@@ -7,7 +7,7 @@ at a fraction of the cost. An exact run never uses this, and a test holds both a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from comet_sim.actors import Party
 from comet_sim.events import Names
-from comet_sim.mpc.correlated import Kind, MaskRef, layout
+from comet_sim.mpc.correlated import Kind, Layout, Operand, layout
 from comet_sim.mpc.rounds import Deal, Round, Transcript
 from comet_sim.mpc.session import Piece, Session
-from comet_sim.mpc.tensor import Blank, Shape, ShapeOps, ShapeTensor
+from comet_sim.mpc.tensor import Blank, ShapeOps, ShapeTensor
 
-__all__ = ["replayable"]
+__all__ = ["replayable", "signature", "walk"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,14 +55,17 @@ class _Walk(Session):
             now.peak = ring_ops + moved
             now.peak_path = self.world.names.text(self.path)
 
-    def correlated(self, kind: Kind, *operands: Shape | MaskRef) -> Piece:
+    def correlated(self, kind: Kind, *operands: Operand) -> Piece:
         """Note what is dealt here, and the work of expanding it."""
         form = layout(kind, *operands)
         position = self.position()
+        used = None
+        if self.dealt is not None:
+            form, used = self.dealt[position[1]], form
         self.deals.append(Deal(self.world.names.text(self.path), position[1], kind, form))
         self.charge_expansion(form)
         seeded = tuple(ShapeTensor(shape) for shape in form.seeded)
-        return Piece(self, position, form, seeded, ShapeTensor(form.corrected))
+        return Piece(self, position, form, seeded, ShapeTensor(form.corrected), used)
 
     async def exchange(self, peer: Party, buffer: Any) -> Any:
         """End the round."""
@@ -85,7 +88,7 @@ class _Walk(Session):
         return []
 
 
-def _signature(value: Any) -> Any:
+def signature(value: Any) -> Any:
     """Return what a transcript may depend on: shapes of tensors, contents of public arrays and settings."""
     if isinstance(value, ShapeTensor):
         return value.shape
@@ -94,9 +97,19 @@ def _signature(value: Any) -> Any:
     return value
 
 
-def walk(s: Session, protocol: Callable[..., Coroutine[Any, Any, Any]], args: Any, kwargs: Any) -> Transcript:
-    """Walk a protocol and return its transcript; raises when it waits for anything but an exchange."""
+def walk(
+    s: Session,
+    protocol: Callable[..., Coroutine[Any, Any, Any]],
+    args: Any,
+    kwargs: Any,
+    dealt: Mapping[int, Layout] | None = None,
+) -> Transcript:
+    """Walk a protocol and return its transcript; raises when it waits for anything but an exchange.
+
+    `dealt`: the layouts dealt at its positions, where it works on part of them.
+    """
     walker = _Walk(s)
+    walker.dealt = dealt
     coroutine = protocol(walker, *args, **kwargs)
     try:
         coroutine.send(None)
@@ -115,13 +128,13 @@ def replayable(
     @wraps(protocol)
     async def run(s: Session, *args: P.args, **kwargs: P.kwargs) -> T:
         transcripts = s.transcripts
-        if transcripts is None or type(s) is _Walk:
+        if transcripts is None or type(s) is _Walk or s.dealt is not None:
             return await protocol(s, *args, **kwargs)
         key = (
             protocol,
             s.index,
-            *(_signature(value) for value in args),
-            *((name, _signature(value)) for name, value in kwargs.items()),
+            *(signature(value) for value in args),
+            *((name, signature(value)) for name, value in kwargs.items()),
         )
         transcript = transcripts.get(key)
         if transcript is None:

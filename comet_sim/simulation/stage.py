@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.actors import DeviceProfile, Party, Strand, World
+from comet_sim.comet.decoder import CometDecoder, extra_shapes
+from comet_sim.comet.masks import AllActive, Given, MaskSource, Opened, Opener
+from comet_sim.comet.record import SparsityRecord
+from comet_sim.comet.settings import CometSettings
 from comet_sim.errors import ungrouped
 from comet_sim.events import Names, Observer, Phase
 from comet_sim.kernel import VirtualLoop, stream_key
@@ -30,6 +34,7 @@ from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.network import Network, Topology
 from comet_sim.roles import dealer, owner, server, user
 from comet_sim.roles.plan import SERVERS, Plan
+from comet_sim.simulation.seat import Seat
 
 __all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "play"]
 
@@ -60,6 +65,16 @@ class Inference:
     prompt: Sequence[int] = ()
     audit: bool = True
     dealing: dealer.Dealing = field(default_factory=dealer.Dealing)
+    comet: CometSettings | None = None
+    """Run under Comet; None: dense."""
+    masks: MaskSource | None = None
+    """Given masks, which a shape run and an oracle need; None: a trained predictor's bits are opened."""
+
+    @property
+    def forms(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of everything the owner shares."""
+        found = weight_shapes(self.config)
+        return found if self.comet is None else found | extra_shapes(self.config, self.comet)
 
     @property
     def exact(self) -> bool:
@@ -80,6 +95,8 @@ class Outcome:
     """Most correction elements server 1 held at once."""
     stock_left: int
     """Correction elements dealt and never used: the run stopped early."""
+    sparsity: SparsityRecord | None = None
+    """Under Comet, what was opened and worked on, as server 0 saw it."""
 
 
 class _Stage:
@@ -102,6 +119,39 @@ class _Stage:
         self.ids: list[int] = []
         self.times: list[int] = []
         self.ends: dict[Phase, int] = {}
+        self.record = SparsityRecord()
+        self.opener = self._opener()
+        self.seats = [self._seat(index) for index in range(len(SERVERS))]
+
+    def _seat(self, index: int) -> Seat:
+        run = self.run
+        session = Session(
+            self.servers[index],
+            self.servers[1 - index],
+            index,
+            self.ops,
+            run.plan.fraction_bits,
+            None,
+            self.auditor,
+        )
+        session.transcripts = self.transcripts
+        return Seat(session, run.seed, lambda weights: self._model(weights, self.opener, index))
+
+    def _opener(self) -> Opener:
+        run = self.run
+        if run.masks is None:
+            return Opened()
+        first, second = (Prg(stream_key(run.seed, "dealer", "seed", name)) for name in SERVERS)
+        return Given(run.config, run.masks, (first, second))
+
+    def _model(self, weights: Mapping[str, Any], opener: Opener, index: int | None) -> PrivateDecoder:
+        run = self.run
+        if run.comet is None:
+            return PrivateDecoder(run.config, weights, run.exponents, run.suite, run.layout)
+        model = CometDecoder(run.config, weights, run.exponents, run.suite, run.layout, run.comet, opener)
+        if index == 0:
+            model.record = self.record
+        return model
 
     def report(self, done: int, total: int) -> None:
         if self.progress is not None:
@@ -123,7 +173,7 @@ class _Stage:
 
     def set_up(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
         run = self.run
-        forms = weight_shapes(run.config)
+        forms = run.forms
         others = (self.parties["owner"], self.parties["dealer"], self.parties["user"])
         yield "owner", self._owner(forms)
         yield "dealer", self._dealer_seeds()
@@ -133,19 +183,35 @@ class _Stage:
             yield name, server.receive_model(strand, index, *others, self.ops, forms)
 
     def offline(self) -> Iterator[tuple[str, Coroutine[Any, Any, Any]]]:
-        if isinstance(self.supply, Stock):
-            yield "dealer", self._deal_ahead(None)
-            strand = Strand(self.servers[1])
-            yield SERVERS[1], dealer.stock_up(strand, self.parties["dealer"], self.supply)
+        prepares = self.run.comet is not None
+        if not prepares and not isinstance(self.supply, Stock):
+            return
+        # What the servers prepare offline is dealt offline in every mode: a stock of its own serves it.
+        stock = self.supply if isinstance(self.supply, Stock) else Stock(self.ops)
+        yield "dealer", self._deal_ahead(None, prepare=prepares, serve=stock is self.supply)
+        if prepares:
+            yield SERVERS[0], self.seats[0].prepare(None)
+        yield SERVERS[1], self._stock_up(stock, prepares)
 
-    def _deal_ahead(self, bound: int | None) -> Coroutine[Any, Any, None]:
+    async def _stock_up(self, stock: Stock, prepares: bool) -> None:
+        await dealer.stock_up(Strand(self.servers[1]), self.parties["dealer"], stock)
+        if prepares:
+            await self.seats[1].prepare(stock)
+
+    def _deal_ahead(
+        self, bound: int | None, *, prepare: bool = False, serve: bool = True
+    ) -> Coroutine[Any, Any, None]:
         run = self.run
-        weights = {name: ShapeTensor(shape) for name, shape in weight_shapes(run.config).items()}
-        model = PrivateDecoder(run.config, weights, run.exponents, run.suite, run.layout)
+        weights = {name: ShapeTensor(shape) for name, shape in run.forms.items()}
+        model = self._model(weights, AllActive(), None)
 
-        def walk(session: Session) -> Coroutine[Any, Any, None]:
+        async def walk(session: Session) -> None:
             session.transcripts = self.transcripts
-            return server.serve(session, model, run.plan, self.parties["user"], None)
+            if isinstance(model, CometDecoder):
+                child = session.fork()
+                await (model.prepare(child) if prepare else model.skip_preparation())
+            if serve:
+                await server.serve(session, model, run.plan, self.parties["user"], None)
 
         bits = run.plan.fraction_bits
         return dealer.deal_ahead(self.parties["dealer"], self.servers, bits, run.exact, walk, bound)
@@ -199,23 +265,11 @@ class _Stage:
         await user.ask(Strand(party), self.servers, self.run.plan, self.ops, prompt, on_token)
 
     async def _serve(self, index: int) -> None:
-        run = self.run
-        party = self.servers[index]
-        vault = party.vault
         supply = self.supply if index else None
-        session = Session(
-            party, self.servers[1 - index], index, self.ops, run.plan.fraction_bits, supply, self.auditor
-        )
-        user_prg = None
-        session.transcripts = self.transcripts
-        if run.exact:
-            session.seed = Prg(vault["seed/dealer"])
-            session.private = Prg(stream_key(run.seed, party.name, "private"))
-            user_prg = Prg(vault["seed/user"]) if index == 0 else None
-        model = PrivateDecoder(run.config, vault["weights"], run.exponents, run.suite, run.layout)
-        await server.serve(session, model, run.plan, self.parties["user"], user_prg)
+        seat = self.seats[index]
+        await seat.serve(supply, self.run.plan, self.parties["user"])
         if isinstance(supply, OnDemand):
-            supply.finish(session)
+            supply.finish(seat.session)
 
 
 @contextmanager
@@ -239,5 +293,11 @@ def play(run: Inference, names: Names, observer: Observer, progress: Progress | 
     with ungrouped(), _frozen_garbage():
         run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(
-        stage.ids, stage.times, stage.ends, stage.auditor, stage.supply.peak_elements, stage.supply.elements
+        stage.ids,
+        stage.times,
+        stage.ends,
+        stage.auditor,
+        stage.supply.peak_elements,
+        stage.supply.elements,
+        stage.record if run.comet is not None else None,
     )
