@@ -133,7 +133,11 @@ class PlainDecoder:
         active = activate(config.activation, inner)
         if config.gated:
             active = active * self._linear(f"{name}/up", x)
-        return self._linear(f"{name}/{last}", active)
+        return self._linear(f"{name}/{last}", self._neurons_kept(name, x, inner, active))
+
+    def _neurons_kept(self, name: str, x: Floats, inner: Floats, active: Floats) -> Floats:
+        """Return what goes into the last product (m, ffn); subclasses set neurons to zero here."""
+        return active
 
     def _turned(self, x: Floats, start: int) -> Floats:
         """Turn queries or keys (m, heads, head_dim) of positions from `start`, if positions are rotary."""
@@ -166,7 +170,11 @@ class PlainDecoder:
         exps = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = exps / exps.sum(axis=-1, keepdims=True)
         mixed = np.einsum("jgit,tjd->ijgd", weights, v, optimize=True).reshape(m, -1)
-        return self._linear(f"{name}/o", mixed), k, v
+        return self._linear(f"{name}/o", self._heads_kept(name, x, mixed)), k, v
+
+    def _heads_kept(self, name: str, x: Floats, mixed: Floats) -> Floats:
+        """Return the heads' outputs side by side (m, heads * head_dim); subclasses set heads to zero here."""
+        return mixed
 
 
 def activate(function: str, x: Floats) -> Floats:
