@@ -8,17 +8,15 @@ from pathlib import Path
 from comet_sim.cli.output import console, plain, print_json, show, table
 from comet_sim.cli.trace_analysis import Analysis, Shown, critical_views, cut, stall_views, top_views
 from comet_sim.errors import InputError
-from comet_sim.network.explain import suggestion
 from comet_sim.trace import Filter, Trace
 from comet_sim.trace.export import round_table
+from comet_sim.trace.hints import why_nothing
 from comet_sim.trace.query import by_link, dealer_requests, reveal_ledger
 from comet_sim.units import format_duration, format_size
 
-__all__ = ["Views", "find_trace", "make_filter", "show_trace"]
+__all__ = ["Views", "make_filter", "show_trace"]
 
 _JSON_SCHEMA = 1
-_TRACE = "trace"
-_PHASES = {"set-up": "setup"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +38,6 @@ class Views:
         return self.rounds or self.top or self.links or self.critical or self.stalls or self.reveals
 
 
-def find_trace(run: Path, system: str | None) -> Path:
-    """Return the trace folder of a run folder, of one of its systems, or `run` itself if it is one."""
-    if not run.is_dir():
-        raise InputError(f"run folder {run}: no such folder")
-    if system is None and (run / _TRACE).is_dir():
-        return run / _TRACE
-    if system is None and (run / "messages.parquet").is_file():
-        return run
-    found = sorted(
-        each.parent.name for each in run.glob(f"*/{_TRACE}") if not each.parent.name.startswith(".")
-    )
-    if not found:
-        raise InputError(f"run folder {run}: no finished system with a trace in it")
-    if system is None and len(found) > 1:
-        raise InputError(
-            f"run folder {run} has several systems; choose one with --system: {', '.join(found)}"
-        )
-    if system is not None and system not in found:
-        raise InputError(f"--system {system}: {run} has no such system; {suggestion(system, found)}")
-    return run / (system or found[0]) / _TRACE
-
-
 def make_filter(
     op: str | None, link: str | None, phase: str | None, token: int | None, layer: int | None
 ) -> Filter:
@@ -72,9 +48,7 @@ def make_filter(
         if not arrow or not src or not dst:
             raise InputError(f"--link {link!r}: write source->destination, such as 'server0->server1'")
         pair = (src, dst)
-    return Filter(
-        path=op, link=pair, phase=_PHASES.get(phase, phase) if phase else None, token=token, layer=layer
-    )
+    return Filter(path=op, link=pair, phase=phase, token=token, layer=layer)
 
 
 def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_json: bool) -> None:
@@ -82,13 +56,44 @@ def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_
     trace = Trace.load(folder)
     if verify:
         trace.verify()
-    found: list[Shown] = []
     part = trace.select(filters)
+    found = _shown(trace, part, filters, views)
+    nothing = filters != Filter() and not any(each.rows for each in found)
+    if as_json:
+        print_json(
+            {
+                "schema": _JSON_SCHEMA,
+                "trace": str(folder),
+                "digest": trace.digest,
+                "verified": verify,
+                **({"nothing": why_nothing(trace, filters)} if nothing else {}),
+                **{each.name: each.rows for each in found},
+            }
+        )
+        return
+    out = console()
+    if views.reveals and filters.link is not None:
+        out.print(plain("reveals and the dealer's part are of no link: --link leaves them out"))
+    if nothing and found:
+        out.print(plain(why_nothing(trace, filters)))
+    for each in found:
+        if each.rows:
+            show(out, each.table)
+            out.print()
+        elif views.any and not nothing:
+            out.print(plain(f"{each.table.title}: none"))
+            out.print()
+    out.print(f"digest {trace.digest}, {'verified' if verify else 'not verified: --verify recomputes it'}")
+
+
+def _shown(trace: Trace, part: Trace, filters: Filter, views: Views) -> list[Shown]:
+    """Return the views chosen, or else the usual ones, without those that the filter says nothing about."""
+    found: list[Shown] = []
     for wanted, view in (
         (views.links or not views.any, _links),
         (views.rounds, _rounds),
-        (views.reveals or not views.any, _reveals),
-        (views.reveals or not views.any, _dealer),
+        ((views.reveals or not views.any) and filters.link is None, _reveals),
+        ((views.reveals or not views.any) and filters.link is None, _dealer),
     ):
         if wanted:
             found.append(view(part, views))
@@ -101,22 +106,7 @@ def show_trace(folder: Path, filters: Filter, views: Views, *, verify: bool, as_
     ):
         if wanted:
             found += analyse(analysis)
-    if as_json:
-        print_json(
-            {
-                "schema": _JSON_SCHEMA,
-                "trace": str(folder),
-                "digest": trace.digest,
-                "verified": verify,
-                **{each.name: each.rows for each in found},
-            }
-        )
-        return
-    out = console()
-    for each in found:
-        show(out, each.table)
-        out.print()
-    out.print(f"digest {trace.digest}{', verified' if verify else ''}")
+    return found
 
 
 def _links(trace: Trace, views: Views) -> Shown:

@@ -38,6 +38,8 @@ class Analysis:
         self.phase = filters.phase or "online"
         self.depth = depth or _DEPTH
         self.limit = limit
+        self.whole = filters == Filter(phase=filters.phase)
+        """Whether nothing but a phase was chosen."""
         self._paths: dict[str, CriticalPath] = {}
 
     def path(self, phase: str) -> CriticalPath:
@@ -98,7 +100,8 @@ def _slack(on: Analysis, path: CriticalPath) -> Shown:
 def stall_views(on: Analysis) -> list[Shown]:
     """Return how each party spent a phase, who waited for whom by op, and the longest single stalls."""
     found = stalls(on.trace, on.phase)
-    return [_parties(found), _totals(on, found), _longest(on, found)]
+    parties = [_parties(found)] if on.whole else []  # how a party spent a phase, not an op of it
+    return [*parties, _totals(on, found), _longest(on, found)]
 
 
 def _parties(found: Stalls) -> Shown:
@@ -118,13 +121,12 @@ def _totals(on: Analysis, found: Stalls) -> Shown:
     lines = found.totals(on.depth, on.filters)
     rows, more = cut(lines, on.limit)
     parts = [part for part in WAITED_ON if any(line.parts[part] for line in lines)]
-    columns = ("who", "waited for", "operation", "times", "waited", "share", "longest", *map(_spaced, parts))
-    shown = table(f"Stalls (shares of the phase{more})", *columns, right=columns[3:])
+    columns = ("who", "for", "operation", "times", "waited", *map(_spaced, parts))
+    shown = table(f"Stalls (who waited for a message of whom{more})", *columns, right=columns[3:])
     for row in rows:
         times = [format_duration(row.parts[part]) for part in parts]
-        share, longest = _share(row.total, found.duration), format_duration(row.longest)
         names = (plain(row.waiter), plain(row.awaited), plain(row.op))
-        shown.add_row(*names, f"{row.stalls:,}", format_duration(row.total), share, longest, *times)
+        shown.add_row(*names, f"{row.stalls:,}", format_duration(row.total), *times)
     document = [
         {
             "waiter": row.waiter,
@@ -142,7 +144,7 @@ def _totals(on: Analysis, found: Stalls) -> Shown:
 
 def _longest(on: Analysis, found: Stalls) -> Shown:
     rows: list[dict[str, Any]] = found.longest(min(on.limit, _SINGLE), on.filters).to_pylist()
-    columns = ("who", "waited for", "operation", "from", "waited", "message")
+    columns = ("who", "for", "operation", "from", "waited", "message")
     shown = table("Longest single stalls", *columns, right=columns[3:])
     for row in rows:
         names = [plain(row[name]) for name in ("waiter", "awaited", "path")]
@@ -154,13 +156,15 @@ def _longest(on: Analysis, found: Stalls) -> Shown:
 def top_views(on: Analysis) -> list[Shown]:
     """Return what each op cost: time on the critical path, bytes, rounds and compute."""
     rows, more = cut(top(on.trace, on.depth, on.filters, path_of=on.path), on.limit)
-    columns = ("phase", "operation", "critical", "rounds", "messages", "payload", "on the wire", "compute")
+    # Only messages have a link, so there is no work to count on one.
+    worked = ("compute",) if on.filters.link is None else ()
+    columns = ("phase", "operation", "critical", "rounds", "messages", "payload", "on the wire", *worked)
     title = f"Operations (time on the critical path; tokens, layers and both directions together{more})"
     shown = table(title, *columns, right=columns[2:])
     for row in rows:
         counts = (f"{row.rounds:,}", f"{row.messages:,}", format_size(row.payload), format_size(row.wire))
-        times = (format_duration(row.critical), format_duration(row.compute))
-        shown.add_row(row.phase, plain(row.op), times[0], *counts, times[1])
+        spent = [format_duration(row.compute) for _ in worked]
+        shown.add_row(row.phase, plain(row.op), format_duration(row.critical), *counts, *spent)
     document = [
         {
             "phase": row.phase,

@@ -19,7 +19,7 @@ from comet_sim.trace.windows import Windows
 
 __all__ = ["PARTS", "CriticalPath", "OpShare", "critical_path", "slack"]
 
-_WINDOW = 1 << 20
+_WINDOW = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class CriticalPath:
             self._shares.append(_shares(segment))
             if segment.whole and segment.before < 0 and len(self._shares) == 1:
                 self._whole = segment
+            del segment  # else two windows are in memory at once
 
     @property
     def makespan(self) -> int:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from comet_sim.errors import InputError
 from comet_sim.trace.arrow import arrow_schema
-from comet_sim.trace.schema import Table
+from comet_sim.trace.schema import Table, phase_name
 
 __all__ = ["FileSource", "KeptSource", "PartSource", "Source"]
 
@@ -48,7 +48,8 @@ class FileSource:
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{self._path}: damaged, cannot be read ({error})") from error
         # In the order asked for, whatever the file's is.
-        return joined(self._table, columns, [stored.replace_schema_metadata(None).select(list(columns))])
+        table = joined(self._table, columns, [stored.replace_schema_metadata(None).select(list(columns))])
+        return _with_phase_names(table)
 
 
 class KeptSource:
@@ -85,6 +86,20 @@ class PartSource:
         """Return `columns` of the rows kept in the chosen blocks."""
         wanted = list(dict.fromkeys((*columns, *self._needed)))
         return self._keep(self._whole.read(wanted, blocks)).select(list(columns))
+
+
+def _with_phase_names(table: pa.Table) -> pa.Table:
+    """Give phases the names of this version; raises `InputError` for one it does not know."""
+    if "phase" not in table.column_names or not len(table):
+        return table
+    phases = table["phase"].combine_chunks()
+    texts = phases.dictionary.to_pylist()
+    names = [phase_name(text) for text in texts]
+    if names == texts:
+        return table
+    renamed = pa.DictionaryArray.from_arrays(phases.indices, pa.array(names, pa.string()))
+    place = table.schema.get_field_index("phase")
+    return table.set_column(place, table.schema.field(place), renamed)
 
 
 def joined(table: Table, columns: Sequence[str], parts: Sequence[pa.Table]) -> pa.Table:

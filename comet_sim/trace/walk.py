@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,15 @@ is idle time that no recorded event explains.
 """
 
 _HELD = ("start", "cause", "link", "device")
+
+
+class _After(NamedTuple):
+    """Where a segment ends: its last step, and whether the step after that waited for it in line."""
+
+    id: int
+    time: int
+    """When the last step was out of the way, ns."""
+    cut: bool
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,13 @@ class Segment:
         columns |= {"held_by": dictionary(held, _HELD), "begin": pa.array(begin), "end": pa.array(end)}
         return pa.table(columns | {part: pa.array(values) for part, values in self.values().items()})
 
+    def after(self) -> _After | None:
+        """Return the end of the segment before this one, None when the path begins here."""
+        if self.before < 0:
+            return None
+        id, time = self.events.id[self.before], self.events.release[self.before]
+        return _After(int(id), int(time), bool(self.in_line[0]))
+
     def _end_before(self) -> int:
         if self.before < 0:
             return self.start
@@ -86,26 +103,31 @@ def walk(windows: Windows, size: int | None) -> Iterator[Segment]:
     The path is the same for every size: a step is taken only where its window holds all that could have held it
     up, and else looked at again in a window further back.
     """
-    id, time, cut = windows.last_id, windows.finish, False
-    now = size
+    after: _After | None = _After(windows.last_id, windows.finish, cut=False)
+    while after is not None:
+        segment = _segment(windows, size, after)
+        after = segment.after()
+        yield segment
+        del segment  # else two windows are in memory at once
+
+
+def _segment(windows: Windows, size: int | None, after: _After) -> Segment:
     while True:
-        window = windows.until(time, now)
+        window = windows.until(after.time, size)
         events, order = window.events, line(window.events)
         known = _known(window, order, windows.first_id)
-        place = np.flatnonzero(events.id == id)
-        if not place.size or not known[place[0]]:
-            # Further back than this window reaches: a larger one.
-            assert now is not None and window.floor is not None
-            now = 2 * now
-            continue
-        held_by = np.where(order.bound, order.before, events.cause)
-        rows, before = _chain(held_by, known, int(place[0]))
-        segment = Segment(events, rows, order.bound[rows], before, cut, windows.start, window.floor is None)
-        yield segment
-        if before < 0:
-            return
-        id, time, cut = int(events.id[before]), int(events.release[before]), bool(segment.in_line[0])
-        now = size
+        place = np.flatnonzero(events.id == after.id)
+        if place.size and known[place[0]]:
+            break
+        # What held it up lies further back than this window reaches.
+        assert size is not None and window.floor is not None
+        size *= 2
+        del window, events, order, known
+    held_by = np.where(order.bound, order.before, events.cause)
+    rows, before = _chain(held_by, known, int(place[0]))
+    return Segment(
+        events, rows, order.bound[rows], before, after.cut, windows.start, whole=window.floor is None
+    )
 
 
 def _known(window: Window, order: Line, first_id: int) -> Mask:

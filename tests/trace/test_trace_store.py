@@ -179,6 +179,31 @@ def test_files_of_two_runs_are_noticed(run: Path, tmp_path: Path) -> None:
         Trace.load(run)
 
 
+def test_a_trace_that_calls_the_first_phase_setup_is_read(tmp_path: Path) -> None:
+    """What broke: traces of earlier versions ended in a traceback."""
+    names = names_of()
+    records = [Message(i, i, 1, 4, 5, 8, 72, 1, 0, -1, 0, 0, 0, 0, 0, 0) for i in range(3)]
+    folder_trace(tmp_path, records, names)
+    path = tmp_path / "messages.parquet"
+    table = pq.read_table(path)
+    phases = table["phase"].cast(pa.string()).to_pylist()
+    assert phases == ["set-up", "offline", "online"]
+    place, kind = table.schema.get_field_index("phase"), table.schema.field("phase")
+
+    def write(first: str) -> None:
+        stored = pa.array([first, *phases[1:]]).dictionary_encode().cast(kind.type)
+        rewrite(path, {}, table.set_column(place, kind, stored))
+
+    write("setup")
+    trace = Trace.load(tmp_path)
+    assert trace.messages["phase"].to_pylist() == phases
+    assert len(trace.select(Filter(phase="setup")).messages) == 1
+    trace.verify()
+    write("warm-up")
+    with pytest.raises(InputError, match="'warm-up': accepted are set-up, offline, online"):
+        Trace.load(tmp_path).messages  # noqa: B018
+
+
 def test_changed_value_fails_verification(run: Path) -> None:
     path = run / "messages.parquet"
     table = pq.read_table(path)
