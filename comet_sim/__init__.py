@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from comet_sim.errors import CometSimError, InputError
+    from comet_sim.network.study import time_messages
     from comet_sim.scenario import Scenario, load_scenario
     from comet_sim.simulation import Result, simulate, simulate_async
     from comet_sim.trace import Filter, Trace
@@ -28,6 +29,7 @@ __all__ = [
     "load_scenario",
     "simulate",
     "simulate_async",
+    "time_messages",
 ]
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "load_scenario": "scenario",
     "simulate": "simulation",
     "simulate_async": "simulation",
+    "time_messages": "network.study",
 }
 
 

@@ -13,6 +13,7 @@ from typing import NewType
 from comet_sim.errors import InputError
 
 __all__ = [
+    "SECOND",
     "BitRate",
     "Bytes",
     "Nanos",
@@ -35,6 +36,9 @@ Bytes = NewType("Bytes", int)
 """A size, bytes."""
 BitRate = NewType("BitRate", int)
 """A rate, bit/s."""
+
+SECOND = 10**9
+"""Nanoseconds of a second."""
 
 _LIMIT = 2**62  # sums of two still fit the 64-bit columns of a trace
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from comet_sim.cli.output import console, print_json, show, table
+from comet_sim.cli.output import console, plain, print_json, show, table
 from comet_sim.cli.pipes import reader_may_leave
 from comet_sim.errors import InputError
 from comet_sim.units import exact_duration, format_count, parse_duration
@@ -80,12 +80,35 @@ def show_networks(as_json: bool) -> None:
             _each(links, "host", "0ms"),
             _each(links, "transport", "ideal"),
         )
-    show(console(), shown)
+    out = console()
+    show(out, shown)
+    for name, spec in profiles.items():
+        sections = {
+            "between servers": spec.defaults,
+            "user": spec.user,
+            "dealer": spec.dealer,
+            "owner": spec.owner,
+        }
+        more = {whose: _more(section) for whose, section in sections.items()}
+        said = "; ".join(f"{whose}: {settings}" for whose, settings in more.items() if settings)
+        if said:
+            out.print(plain(f"{name}, {said}"), soft_wrap=True)
 
 
 def _link(link: Any) -> str:
     rtt = link.rtt or exact_duration(2 * parse_duration(link.delay))
-    return f"{link.rate}, {rtt}"
+    return f"{link.rate or 'trace'}, {rtt}"
+
+
+_SHOWN = {"rate", "delay", "rtt", "host", "transport", "mss", "packet_overhead"}
+
+
+def _more(link: Any) -> str:
+    """Return what a section of a profile sets beyond the table, lists by their length."""
+    given = link.model_dump(exclude_none=True, exclude=_SHOWN)
+    return ", ".join(
+        f"{key} {len(value) if isinstance(value, tuple) else value}" for key, value in given.items()
+    )
 
 
 def _each(links: list[Any], setting: str, usual: str) -> str:

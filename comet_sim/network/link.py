@@ -1,162 +1,37 @@
-"""Links: one actor a direction, which serialises, queues and propagates messages.
+"""Links that need no event of their own: `ideal` and `gloo` on a line of constant rate.
 
-A message's time is decided here and nowhere else. A link needs no task of its own: its
+A message's time is decided here, or in the other link classes, and nowhere else. A link needs no task: its
 state is the moment it falls idle, and all a message waits for follows from that in integer arithmetic when
 it is sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
-from comet_sim.errors import InputError
-from comet_sim.events import Message
-from comet_sim.network.framing import wire_bytes
+from comet_sim.network.config import LinkConfig
+from comet_sim.network.envelope import Clock, Envelope
+from comet_sim.network.framing import gloo_segments
 
-__all__ = ["LINK_CLASSES", "Clock", "Envelope", "Link", "LinkConfig", "Route"]
-
-_SECOND = 1_000_000_000
-_new_tuple = tuple.__new__
+__all__ = ["GlooLink", "Link", "Route", "one_way_delays"]
 
 
-class Clock(Protocol):
-    """What a link needs of virtual time; `kernel.VirtualLoop` provides it."""
+def one_way_delays(config: LinkConfig, payload: int) -> int:
+    """Return how many one-way delays a message with `payload` bytes takes: one, with gloo several.
 
-    @property
-    def now_ns(self) -> int:
-        """Virtual time, ns."""
-
-    def post(self, when_ns: int, callback: Callable[[Any], object], arg: Any, /) -> object:
-        """Call `callback(arg)` at `when_ns`; calls due at the same time keep their order."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkConfig:
-    """One direction of a link, all in integers.
-
-    `rate` bit/s (None: unlimited), `delay` one-way propagation in ns, `packet_overhead` bytes of headers a
-    packet, `mss` bytes of message a packet, `host` ns a message spends in its sender before the network
-    card. Raises `InputError` on values no link can have.
+    gloo's ring all-reduce keeps two segments under way, and each costs two delays: one for the receiver to
+    say that its buffer is ready, one for the bytes. Four delays for more than two words were measured.
     """
-
-    rate: int | None
-    delay: int
-    packet_overhead: int = 66
-    mss: int = 1448
-    host: int = 0
-    transport: str = "ideal"
-
-    def __post_init__(self) -> None:
-        if self.rate is not None and self.rate < 1:
-            raise InputError(f"link rate is {self.rate} bit/s; it must be at least 1 (None for unlimited)")
-        if self.mss < 1:
-            raise InputError(f"link mss is {self.mss} bytes; it must be at least 1")
-        for name in ("delay", "packet_overhead", "host"):
-            if getattr(self, name) < 0:
-                raise InputError(f"link {name} is {getattr(self, name)}; it must not be negative")
-        if self.transport not in LINK_CLASSES:
-            raise InputError(f"link transport is {self.transport!r}; accepted: {', '.join(LINK_CLASSES)}")
-
-    def cost(self, payload: int) -> tuple[int, int]:
-        """Return wire bytes and serialisation time (ns, rounded up) of a message with `payload` bytes."""
-        wire = wire_bytes(payload, self.mss, self.packet_overhead)
-        return wire, 0 if self.rate is None else -(-8 * _SECOND * wire // self.rate)
-
-
-class Envelope:
-    """A message under way: who, what and why, and the parts of its time, which links add to.
-
-    `id`, `phase`, `path`, `src`, `dst`, `depth`, `priority`, `cause` as in `events.Message`; `key` addresses
-    the receiver's mailbox and `payload` is the buffer itself, both opaque to the network. `created` is the
-    virtual time of the send. `wire` counts the route's first link. The network owns the parts and `rest`.
-    """
-
-    __slots__ = (
-        "cause",
-        "created",
-        "depth",
-        "dst",
-        "host",
-        "id",
-        "key",
-        "path",
-        "payload",
-        "payload_bytes",
-        "phase",
-        "priority",
-        "propagate",
-        "queued",
-        "rest",
-        "serialise",
-        "src",
-        "stall",
-        "wire",
-    )
-
-    def __init__(
-        self,
-        id: int,
-        phase: int,
-        path: int,
-        src: int,
-        dst: int,
-        key: Any,
-        payload: Any,
-        payload_bytes: int,
-        depth: int,
-        priority: int,
-        cause: int,
-        created: int,
-    ) -> None:
-        self.id = id
-        self.phase = phase
-        self.path = path
-        self.src = src
-        self.dst = dst
-        self.key = key
-        self.payload = payload
-        self.payload_bytes = payload_bytes
-        self.depth = depth
-        self.priority = priority
-        self.cause = cause
-        self.created = created
-        self.wire = self.queued = self.host = self.stall = self.serialise = self.propagate = 0
-        self.rest: Route | None = None
-
-    def record(self) -> Message:
-        """Return the frozen record of this message; its parts are complete once it is delivered."""
-        # The named tuple's own constructor costs twice as much, and this runs once a message.
-        return _new_tuple(
-            Message,
-            (
-                self.id,
-                self.phase,
-                self.path,
-                self.src,
-                self.dst,
-                self.payload_bytes,
-                self.wire,
-                self.depth,
-                self.priority,
-                self.cause,
-                self.created,
-                self.queued,
-                self.host,
-                self.stall,
-                self.serialise,
-                self.propagate,
-            ),
-        )
+    return 2 * -(-gloo_segments(payload) // 2) if config.transport == "gloo" else 1
 
 
 class Link:
     """One direction between two nodes with the `ideal` transport: first come first served at a fixed rate.
 
     `messages`, `payload_bytes`, `wire_bytes`, `busy` (ns of serialising) and `queued` (ns messages waited)
-    count what went through. `deliver` is called with the envelope when its last bit has arrived.
+    count what went through; `lost` and `dropped` (packets) stay 0 here. `deliver` is called with the
+    envelope when its last bit has arrived.
     """
 
     __slots__ = (
@@ -166,6 +41,8 @@ class Link:
         "busy",
         "busy_until",
         "config",
+        "dropped",
+        "lost",
         "messages",
         "name",
         "payload_bytes",
@@ -180,10 +57,14 @@ class Link:
         self.config = config
         self.busy_until = self.busy = self.queued = 0
         self.messages = self.payload_bytes = self.wire_bytes = 0
+        self.lost = self.dropped = 0
         self._clock = clock
         self._deliver = deliver
         # A program sends few distinct sizes many times: the division is done once for each.
-        self._costs: dict[int, tuple[int, int]] = {}
+        self._costs: dict[int, tuple[int, int, int]] = {}
+
+    def pair(self, reverse: Link) -> None:
+        """Learn of the link in the other direction, on which acknowledgements come back."""
 
     def send(self, envelope: Envelope) -> None:
         """Take a message now: schedule its delivery and add this hop's parts to its time.
@@ -193,8 +74,8 @@ class Link:
         size = envelope.payload_bytes
         cost = self._costs.get(size)
         if cost is None:
-            cost = self._costs[size] = self.config.cost(size)
-        wire, serialise = cost
+            cost = self._costs[size] = self._cost(size)
+        wire, serialise, propagate = cost
         config = self.config
         arrive = self._clock.now_ns + config.host
         start = self.busy_until
@@ -209,17 +90,32 @@ class Link:
             envelope.wire = wire
         envelope.host += config.host
         envelope.serialise += serialise
-        envelope.propagate += config.delay
+        envelope.propagate += propagate
         self.messages += 1
         self.payload_bytes += size
         self.wire_bytes += wire
         self.busy += serialise
-        self._clock.post(end + config.delay, self._deliver, envelope)
+        self._clock.post(end + propagate, self._deliver, envelope)
+
+    def _cost(self, size: int) -> tuple[int, int, int]:
+        """Return wire bytes, serialisation and propagation time (ns) of a message of `size` bytes."""
+        return *self.config.cost(size), self.config.delay
+
+
+class GlooLink(Link):
+    """The same line under gloo: each message takes the schedule of an all-reduce of its words.
+
+    Both parties of an exchange send a message of one size, and each takes the whole schedule: when they
+    start together, as in lockstep, they end together, one all-reduce later. A message of one or two words
+    has fewer segments and may overtake a longer one: each is a collective of its own.
+    """
+
+    __slots__ = ()
+
+    def _cost(self, size: int) -> tuple[int, int, int]:
+        # The line is free while a segment's receiver gets ready: the further delays are propagation.
+        return *self.config.cost(size), one_way_delays(self.config, size) * self.config.delay
 
 
 Route: TypeAlias = tuple[Link, "Route | None"]
 """The links a message still has to cross, first one first."""
-
-
-LINK_CLASSES: Mapping[str, type[Link]] = MappingProxyType({"ideal": Link})
-"""Link actors by the name of their transport. `ideal` has no windows: the whole rate is there at once."""

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from comet_sim.errors import InputError
 from comet_sim.network.explain import explain, suggestion
-from comet_sim.network.spec import PARTIES, LinkSpec, NetworkSpec, merge
+from comet_sim.network.link_spec import LinkSpec
+from comet_sim.network.spec import PARTIES, NetworkSpec, merge
+from comet_sim.network.traces import anchor_traces
 
 __all__ = ["PARTIES", "LinkSpec", "NetworkSpec", "list_profiles", "load_profile", "merge", "profile_dir"]
 
@@ -53,6 +55,6 @@ def _read(path: Path) -> NetworkSpec:
     except ValueError as error:  # malformed TOML, or bytes that are not UTF-8
         raise InputError(f"network profile {path} is not valid TOML: {error}") from None
     try:
-        return NetworkSpec.model_validate(table)
+        return NetworkSpec.model_validate(anchor_traces(table, path.parent))
     except ValidationError as error:
         raise explain(error, str(path), NetworkSpec) from None

@@ -1,135 +1,26 @@
-"""Networks as a user writes them: links with figures as text, checked here, resolved into a topology."""
+"""Networks as a user writes them: sections and single links, checked here, resolved into a topology."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Self
+from collections.abc import Iterable, Sequence
+from typing import Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from comet_sim.errors import InputError
+from comet_sim.network.config import LinkConfig
 from comet_sim.network.explain import suggestion
-from comet_sim.network.link import LINK_CLASSES, LinkConfig
+from comet_sim.network.link_spec import LinkSpec
 from comet_sim.network.topology import Topology
-from comet_sim.units import exact_duration, parse_duration, parse_rate, parse_size
 
-__all__ = ["PARTIES", "UNLIMITED", "LinkSpec", "NetworkSpec", "merge"]
+__all__ = ["PARTIES", "NetworkSpec", "merge"]
 
 PARTIES = ("user", "server0", "server1", "dealer", "owner")
 """Names of the parties a profile may speak of."""
 
-UNLIMITED = "unlimited"
-"""A rate at which serialising takes no time."""
-
 _LINK_KEY = re.compile(r"([A-Za-z0-9_]+)(->|-)([A-Za-z0-9_]+)")
 _SECTIONS = ("defaults", "user", "owner", "dealer")
-
-
-def _text(parse: Callable[[str], object]) -> BeforeValidator:
-    """Return a validator that keeps a figure as text once `parse` has accepted it."""
-
-    def check(value: object) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError(f"expected text with a figure and its unit, but read {value!r}")
-        text = str(value).strip()
-        try:
-            parse(text)
-        except InputError as error:
-            raise ValueError(str(error)) from None
-        return text
-
-    return BeforeValidator(check)
-
-
-def _rate(text: str) -> int | None:
-    return None if text == UNLIMITED else parse_rate(text)
-
-
-def _segment(text: str) -> int:
-    size = parse_size(text)
-    if size < 1:
-        raise InputError(f"a packet must carry at least 1B of message, but read {text!r}")
-    return size
-
-
-def _transport(text: str) -> str:
-    if text not in LINK_CLASSES:
-        raise InputError(f"unknown transport {text!r}; {suggestion(text, tuple(LINK_CLASSES))}")
-    return text
-
-
-class LinkSpec(BaseModel):
-    """A link as written in a profile or scenario; keys left out come from the less specific section.
-
-    `delay` is one-way, `rtt` there and back; giving both is an error.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    rate: Annotated[str | None, _text(_rate), Field(description="such as 5Gbit, or unlimited")] = None
-    delay: Annotated[str | None, _text(parse_duration), Field(description="one-way, such as 20ms")] = None
-    rtt: Annotated[str | None, _text(parse_duration), Field(description="there and back, such as 40ms")] = (
-        None
-    )
-    packet_overhead: Annotated[
-        str | None, _text(parse_size), Field(description="headers a packet, such as 66B")
-    ] = None
-    mss: Annotated[
-        str | None, _text(_segment), Field(description="message bytes a packet, such as 1448B")
-    ] = None
-    host: Annotated[
-        str | None,
-        _text(parse_duration),
-        Field(description="time a message spends in its sender, such as 50us"),
-    ] = None
-    transport: Annotated[str | None, _text(_transport), Field(description="ideal")] = None
-
-    @model_validator(mode="after")
-    def _one_latency(self) -> Self:
-        if self.delay is not None and self.rtt is not None:
-            raise ValueError(
-                f"delay ({self.delay}, one-way) and rtt ({self.rtt}, there and back) exclude each other"
-            )
-        if self.rtt is not None and parse_duration(self.rtt) % 2:
-            raise ValueError(
-                f"rtt {self.rtt} does not split into two whole numbers of ns; give the one-way delay"
-            )
-        return self
-
-    def over(self, base: LinkSpec) -> LinkSpec:
-        """Return this link with the keys it leaves out taken from `base`."""
-        own = self.model_dump(exclude_none=True)
-        taken = base.model_dump(exclude_none=True, exclude={"delay", "rtt"} if self._has_latency() else None)
-        return LinkSpec(**{**taken, **own})
-
-    def one_way(self) -> LinkSpec:
-        """Return the same link with its latency given as `delay`."""
-        if self.rtt is None:
-            return self
-        delay = exact_duration(parse_duration(self.rtt) // 2)
-        return self.model_copy(update={"rtt": None, "delay": delay})
-
-    def config(self, where: str) -> LinkConfig:
-        """Return the link in integers; `InputError`, naming `where`, if rate or latency is missing."""
-        link = self.one_way()
-        if link.rate is None or link.delay is None:
-            missing = "rate" if link.rate is None else "latency (delay or rtt)"
-            raise InputError(f"{where} has no {missing}; give it there or in [defaults]")
-        usual = LinkConfig(rate=None, delay=0)
-        return LinkConfig(
-            rate=_rate(link.rate),
-            delay=parse_duration(link.delay),
-            packet_overhead=usual.packet_overhead
-            if link.packet_overhead is None
-            else parse_size(link.packet_overhead),
-            mss=usual.mss if link.mss is None else parse_size(link.mss),
-            host=usual.host if link.host is None else parse_duration(link.host),
-            transport=usual.transport if link.transport is None else link.transport,
-        )
-
-    def _has_latency(self) -> bool:
-        return self.delay is not None or self.rtt is not None
 
 
 class NetworkSpec(BaseModel):
@@ -192,13 +83,16 @@ class NetworkSpec(BaseModel):
         nodes = (*parties, *self.routers)
         attached = {src for src, dst in named if dst in self.routers}
         links: dict[tuple[str, str], LinkConfig] = {}
+        known: dict[LinkSpec, LinkConfig] = {}  # most links are alike, and a trace is long
         for src in nodes:
             for dst in nodes:
                 own = named.get((src, dst))
                 meshed = src in parties and dst in parties and not (src in attached and dst in attached)
                 if src != dst and (own is not None or meshed):
                     spec = (own or LinkSpec()).over(self._section((src, dst)))
-                    links[src, dst] = spec.config(f"link {src}->{dst}")
+                    if spec not in known:
+                        known[spec] = spec.config(f"link {src}->{dst}")
+                    links[src, dst] = known[spec]
         return Topology(parties, links, self.routers)
 
     def _section(self, pair: Iterable[str]) -> LinkSpec:

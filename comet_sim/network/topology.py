@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from comet_sim.errors import InputError
 from comet_sim.events import Message, Names
-from comet_sim.network.link import LINK_CLASSES, Clock, Envelope, Link, LinkConfig, Route
+from comet_sim.network.config import LinkConfig
+from comet_sim.network.envelope import Clock, Envelope
+from comet_sim.network.link import Link, Route
+from comet_sim.network.transports import make_link
 
 if TYPE_CHECKING:
     import networkx
 
 __all__ = ["Network", "Topology"]
+
+_END = 2**63
+"""Virtual time that the 64-bit columns of a trace cannot hold, ns."""
 
 
 class Topology:
@@ -94,10 +100,11 @@ class Network:
 
     `observer` gets the record of each message at its delivery, just before `deliver` gets the envelope.
     Party ids in envelopes are those `names` gives to the parties' names. `links` maps (from, to) to the link
-    actors.
+    actors. `seed` is the run's: jitter and loss of each link come from it and the link's name. A message that
+    is delivered at 2^63 ns or later ends the run with an `InputError`.
     """
 
-    __slots__ = ("_deliver", "_names", "_observer", "_routes", "links", "topology")
+    __slots__ = ("_clock", "_deliver", "_names", "_observer", "_routes", "links", "topology")
 
     def __init__(
         self,
@@ -106,15 +113,22 @@ class Network:
         deliver: Callable[[Envelope], object],
         observer: Callable[[Message], object],
         names: Names,
+        *,
+        seed: int = 0,
     ) -> None:
         self.topology = topology
+        self._clock = clock
         self._deliver = deliver
         self._observer = observer
         self._names = names
         self.links: dict[tuple[str, str], Link] = {
-            (src, dst): LINK_CLASSES[config.transport](clock, f"{src}->{dst}", config, self._arrive)
+            (src, dst): make_link(clock, f"{src}->{dst}", config, self._arrive, seed)
             for (src, dst), config in topology.links.items()
         }
+        for (src, dst), link in self.links.items():
+            reverse = self.links.get((dst, src))
+            if reverse is not None:
+                link.pair(reverse)
         self._routes: dict[tuple[int, int], Route] = {}
         for (src, dst), nodes in topology.routes().items():
             route: Route | None = None
@@ -137,8 +151,23 @@ class Network:
             link, envelope.rest = rest
             link.send(envelope)
             return
+        if self._clock.now_ns >= _END:
+            raise self._too_late(envelope)
         self._observer(envelope.record())
         self._deliver(envelope)
+
+    def _too_late(self, envelope: Envelope) -> InputError:
+        route: Route | None = self._routes[envelope.src, envelope.dst]
+        hops = []
+        while route is not None:
+            link, route = route
+            hops.append(link.name)
+        op = self._names.text(envelope.path)
+        return InputError(
+            f"virtual time passed 2^63 ns (292 years) at message {envelope.id}{op and f' of {op}'}, "
+            f"{'links' if len(hops) > 1 else 'link'} {', '.join(hops)}: check rate and rtt (or delay), host, jitter "
+            "and outages"
+        )
 
     def _no_route(self, envelope: Envelope) -> InputError:
         src, dst = self._names.text(envelope.src), self._names.text(envelope.dst)

@@ -14,6 +14,7 @@ from comet_sim.errors import InputError
 from comet_sim.models.demo import DEMO_NAMES
 from comet_sim.network.explain import describe, key_path, suggestion
 from comet_sim.network.profiles import profile_dir
+from comet_sim.network.traces import anchor_traces
 from comet_sim.scenario.prepare import prepare
 from comet_sim.scenario.schema import Scenario, SettingError
 from comet_sim.scenario.source import Key, key_lines, line_of, split_key
@@ -22,7 +23,7 @@ from comet_sim.scenario.toml import as_toml
 __all__ = ["load_scenario", "parse_override", "scenario_dir", "scenario_from_dict", "shipped_scenarios"]
 
 # Settings that exclude each other: an override of one takes the place of the others.
-_EXCLUSIVE = (("prompt", "prompt_ids", "prompt_tokens"), ("delay", "rtt"))
+_EXCLUSIVE = (("prompt", "prompt_ids", "prompt_tokens"), ("delay", "rtt"), ("rate", "trace"))
 
 
 def scenario_dir() -> Path:
@@ -175,14 +176,17 @@ def _override(table: dict[str, Any], key: str, value: Any) -> Key:
 
 
 def _anchor(table: dict[str, Any], base: Path) -> None:
-    """Make paths relative to `base` absolute where they lead somewhere: model folder, network profile."""
+    """Make paths relative to `base` absolute: the model folder and profile where they lead somewhere, traces."""
     model = table.get("model")
     if isinstance(model, str) and model not in DEMO_NAMES and (base / model).is_dir() and model:
         table["model"] = str((base / model).resolve())
     network = table.get("network")
-    profile = network.get("profile") if isinstance(network, dict) else None
+    if not isinstance(network, dict):
+        return
+    table["network"] = network = anchor_traces(network, base)
+    profile = network.get("profile")
     if isinstance(profile, str) and profile.endswith(".toml") and (base / profile).is_file():
-        table["network"] = {**network, "profile": str((base / profile).resolve())}  # type: ignore[dict-item]
+        network["profile"] = str((base / profile).resolve())
 
 
 def _find(path: Path | str) -> Path:

@@ -13,7 +13,7 @@ from comet_sim.models.devices import DEVICES
 from comet_sim.mpc.settings import Adder, Erf, MaxMethod, Tanh, Where
 from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
-from comet_sim.network.profiles import LinkSpec, NetworkSpec, list_profiles, load_profile, merge
+from comet_sim.network.profiles import PARTIES, LinkSpec, NetworkSpec, list_profiles, load_profile, merge
 from comet_sim.units import parse_size
 
 __all__ = [
@@ -155,7 +155,7 @@ class NetworkChoice(LinkSpec):
         except InputError as error:
             raise SettingError(("profile",), str(error)) from None
         try:
-            self.spec()
+            self.spec().resolve(PARTIES)
         except InputError as error:
             raise ValueError(str(error)) from None
         return self

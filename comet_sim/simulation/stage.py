@@ -109,7 +109,9 @@ class _Stage:
         self.world = world = World(self.loop, names, observer)
         self.parties = {name: Party(world, name, run.device) for name in PARTIES}
         self.servers = (self.parties[SERVERS[0]], self.parties[SERVERS[1]])
-        world.network = Network(self.loop, run.topology, world.deliver, observer.message, names)
+        world.network = Network(
+            self.loop, run.topology, world.deliver, observer.message, names, seed=run.seed
+        )
         self.ops: Ops = ExactOps() if run.exact else ShapeOps()
         self.auditor = Auditor() if run.exact and run.audit else None
         self.supply = dealer.make_supply(run.dealing, self.ops, self.parties["dealer"])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from fake_clock import FakeClock
 from hypothesis import given
@@ -79,7 +81,27 @@ def test_unlimited_rate_takes_no_time_and_keeps_order() -> None:
         ({"mss": 0}, "mss is 0"),
         ({"packet_overhead": -1}, "packet_overhead"),
         ({"host": -1}, "host"),
-        ({"transport": "tcp"}, "transport is 'tcp'; accepted: ideal"),
+        ({"transport": "tpc"}, "transport is 'tpc'; accepted: ideal, tcp, tcp-segments, gloo"),
+        ({"transport": "tcp", "loss": Fraction(1, 9)}, "'tcp' cannot honour loss; .*: ideal, tcp-segments"),
+        ({"transport": "tcp", "jitter": 1}, "'tcp' cannot honour jitter"),
+        ({"transport": "tcp", "rate_steps": ((1, 1),)}, "'tcp' cannot honour rate_steps"),
+        ({"transport": "tcp", "trace": (1,), "rate": None}, "'tcp' cannot honour trace"),
+        ({"transport": "tcp", "queue": 9000}, "'tcp' cannot honour queue; transports that do: tcp-segments"),
+        ({"transport": "gloo", "window": 9000}, "'gloo' cannot honour window"),
+        ({"loss": Fraction(1)}, "loss is 1; it must be at least 0 and below 1"),
+        ({"classes": 0}, "classes is 0"),
+        ({"jitter": -1}, "jitter is -1"),
+        ({"transport": "tcp-segments", "queue": 1513}, "queue is 1513 bytes; .* a packet, 1514"),
+        ({"transport": "tcp", "window": 1447}, "window is 1447 bytes; .* a packet, 1448"),
+        ({"transport": "tcp", "idle_reset": 0}, "idle_reset is 0"),
+        ({"outages": ((5, 5),)}, "from 5 to 5 ns must end after it starts"),
+        ({"outages": ((5, 7), (6, 9))}, "outages overlap or are out of order at 6 ns"),
+        ({"rate": None, "rate_steps": ((5, 1),)}, "rate_steps need a rate to start from"),
+        ({"rate_steps": ((5, 0),)}, "give outages"),
+        ({"rate_steps": ((5, 1), (5, 2))}, "each later than the one before"),
+        ({"trace": (1,)}, "both a rate and a trace"),
+        ({"rate": None, "trace": (2, 1)}, "rising order"),
+        ({"rate": None, "trace": (0,)}, "the last at least 1"),
     ],
 )
 def test_impossible_links_are_refused(change: dict[str, object], message: str) -> None:

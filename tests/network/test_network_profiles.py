@@ -10,7 +10,8 @@ from comet_sim.network import LinkConfig
 from comet_sim.network.explain import explain
 from comet_sim.network.profiles import PARTIES, LinkSpec, NetworkSpec, list_profiles, load_profile, merge
 
-ALL = ["ideal", "lan-10g", "lan-1g", "lan-5g", "loopback", "wan-100m", "wan-10m", "wan-400m"]
+IDEAL = ["ideal", "lan-10g", "lan-1g", "lan-5g", "loopback", "wan-100m", "wan-10m", "wan-400m"]
+ALL = sorted([*IDEAL, "wan-100m-gloo", "wan-100m-tcp"])
 BASE = NetworkSpec(defaults=LinkSpec(rate="1Gbit", rtt="10ms"))
 
 
