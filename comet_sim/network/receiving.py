@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Receiver"]
 
 _LATEST = 40 * 10**6  # ns an acknowledgement waits for a second packet (Linux; RFC 1122 allows 500 ms)
-_AT_ONCE = 16  # packets a new connection acknowledges one by one (Linux)
+_AT_ONCE = 16  # packets acknowledged one by one at first, and after one that is out of order (Linux)
 
 
 class Receiver:
@@ -47,7 +47,7 @@ class Receiver:
         plain = packet.sequence == self._expected and not self._early
         self._place(packet)
         self.log.append(packet.order)
-        self._taken += 1
+        self._taken = self._taken + 1 if plain else 0
         if plain and self._held is None and self._taken > _AT_ONCE:
             self._held = packet
             self._clock.post(self._clock.now_ns + _LATEST, self._late, packet)

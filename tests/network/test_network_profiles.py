@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from comet_sim.cli.catalogue import show_networks
 from comet_sim.errors import InputError
 from comet_sim.network import LinkConfig
 from comet_sim.network.explain import explain
@@ -161,3 +163,17 @@ def test_errors_inside_a_schema_that_embeds_a_network() -> None:
     lines = str(explain(info.value, "s.toml", Scenario)).splitlines()
     assert lines[0].startswith("s.toml: network.links.user-dealer.ratee: unknown key; did you mean 'rate'?")
     assert lines[1].startswith("s.toml: more[1].dely: unknown key; did you mean 'delay'?")
+
+
+def test_the_command_shows_every_setting_of_the_shipped_profiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broke if a profile's window or loss did not show beside its rate."""
+    monkeypatch.setenv("COLUMNS", "100")
+    show_networks(as_json=False)
+    printed = capsys.readouterr().out
+    assert "wan-100m-tcp, between servers: window 3MiB, initial_window 10, idle_reset never" in printed
+    assert "gloo, ideal" in printed
+    show_networks(as_json=True)
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["networks"]}
+    assert rows["wan-100m-tcp"]["defaults"]["window"] == "3MiB"
