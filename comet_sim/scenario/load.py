@@ -15,7 +15,6 @@ from comet_sim.models.demo import DEMO_NAMES
 from comet_sim.network.explain import describe, key_path, suggestion
 from comet_sim.network.profiles import profile_dir
 from comet_sim.network.traces import anchor_traces
-from comet_sim.network.traces import anchor_traces
 from comet_sim.scenario.prepare import prepare
 from comet_sim.scenario.schema import Scenario, SettingError
 from comet_sim.scenario.source import Key, key_lines, line_of, split_key
