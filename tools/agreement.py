@@ -1,6 +1,6 @@
 """Compare privately generated tokens with the plain model's over many held-out prompts.
 
-Usage: python tools/agreement.py [--prompts 100] [--tokens 16] [--suite crypten] [--json]
+Usage: python tools/agreement.py [--model opt-demo] [--prompts 100] [--tokens 16] [--suite crypten] [--json]
 
 Prompts are the first 16 tokens of the first held-out windows, half prose, half code. A pair of texts that
 differs is explained by the plain model's margin at the first differing token (the two best logits) and by the
@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from comet_sim.models.demo import heldout, load_demo
+from comet_sim.models.demo import DEMO_NAMES, heldout, load_demo
 from comet_sim.models.plain import PlainDecoder
 from comet_sim.scenario import Scenario, SystemSpec, WorkloadSpec
 from comet_sim.simulation import simulate
@@ -24,13 +24,13 @@ from comet_sim.simulation import simulate
 def compare(prompt: list[int], tokens: int, suite: str, plain: PlainDecoder, seed: int) -> dict[str, object]:
     """Return how one private generation compares with the plain one."""
     scenario = Scenario(
-        model="opt-demo",
+        model=plain.config.name,
         seed=seed,
         workload=WorkloadSpec(prompt_ids=tuple(prompt), output_tokens=tokens),
         systems=(SystemSpec(name="dense", suite=suite),),
     )
     result = simulate(scenario)
-    expected = [int(token) for token in plain.generate(prompt, tokens)]
+    expected = plain.generate(prompt, tokens)
     same = [mine == theirs for mine, theirs in zip(result.token_ids, expected, strict=True)]
     row: dict[str, object] = {"agree": sum(same), "wraps": result.summary["truncation"]["wraps"]}
     if not all(same):
@@ -46,12 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--model", choices=DEMO_NAMES, default=DEMO_NAMES[0])
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--suite", default="crypten")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    checkpoint = load_demo()
+    checkpoint = load_demo(args.model)
     plain = PlainDecoder(checkpoint.config, checkpoint.weights)
     prompts = heldout().prompts(16, args.prompts // 2).tolist()
     rows = []
@@ -62,9 +63,16 @@ def main() -> None:
     agree = sum(int(str(row["agree"])) for row in rows)
     total = len(rows) * args.tokens
     if args.json:
-        print(json.dumps({"suite": args.suite, "agree": agree, "tokens": total, "prompts": rows}, indent=1))
+        print(
+            json.dumps(
+                {"model": args.model, "suite": args.suite, "agree": agree, "tokens": total, "prompts": rows},
+                indent=1,
+            )
+        )
         return
-    print(f"{args.suite}: {agree} of {total} tokens agree ({agree / total:.2%}), {len(rows)} prompts")
+    print(
+        f"{args.model}, {args.suite}: {agree} of {total} tokens agree ({agree / total:.2%}), {len(rows)} prompts"
+    )
     for number, row in enumerate(rows):
         if "margin" in row:
             print(

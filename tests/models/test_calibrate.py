@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from comet_sim.errors import InputError
 from comet_sim.models.calibrate import GOOD_HIGH, GOOD_LOW, calibrate, choose_exponent, store_calibration
-from comet_sim.models.demo import demo_folder, heldout, load_demo
+from comet_sim.models.demo import DEMO_NAMES, demo_folder, heldout, load_demo
 from comet_sim.models.metadata import read_metadata
 from comet_sim.models.plain import PlainDecoder
 
@@ -52,9 +52,10 @@ def test_no_other_power_of_two_leaves_more_margin(low: float, spread: float) -> 
     assert e != 0 or margin(0) >= 2 or margin(0) >= max(margin(-1), margin(1)) * (1 - 1e-9)
 
 
-def test_shipped_scales_hold_on_the_heldout_windows() -> None:
+@pytest.mark.parametrize("name", DEMO_NAMES)
+def test_shipped_scales_hold_on_the_heldout_windows(name: str) -> None:
     """The scales are public and fixed: no held-out token may leave the range they were chosen for."""
-    demo, windows = load_demo(), heldout()
+    demo, windows = load_demo(name), heldout()
     plain = PlainDecoder(demo.config, demo.weights)
     met = calibrate(plain, np.concatenate((windows.prose[:32], windows.code[:32]))).variances
     assert set(demo.metadata.norm_scales) == set(met)
@@ -106,10 +107,11 @@ def _run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.parametrize("name", DEMO_NAMES)
 def test_command_reproduces_the_shipped_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(demo_folder(), tmp_path / "opt-demo"))
+    folder = Path(shutil.copytree(demo_folder(name), tmp_path / name))
     shipped = json.loads((folder / "comet_sim.json").read_text())
     (folder / "comet_sim.json").write_text(json.dumps({"head_thresholds": shipped["head_thresholds"]}))
     assert _run(monkeypatch, str(folder)) == 0
@@ -119,7 +121,7 @@ def test_command_reproduces_the_shipped_file(
         "norm_variances"
     ].items():  # rounded to 3 digits, the last may differ by machine
         assert written["norm_variances"][norm] == pytest.approx(pair, rel=0.01)
-    assert "scale 2^4" in capsys.readouterr().out
+    assert f"scale 2^{shipped['norm_scales']['layer0/attention/norm']}" in capsys.readouterr().out
     text = tmp_path / "text.txt"
     text.write_text("In the beginning was the word. " * 100)
     assert _run(monkeypatch, str(folder), "--text", str(text)) == 0

@@ -90,10 +90,11 @@ def test_heldout_windows_fit_the_demo_model() -> None:
     assert tokenizer.decode(windows.code[0].tolist()).startswith('"""')
 
 
-def test_perplexity_is_the_one_stated_in_source_md() -> None:
-    demo, windows = load_demo(), heldout()
+@pytest.mark.parametrize("name", DEMO_NAMES)
+def test_perplexity_is_the_one_stated_in_source_md(name: str) -> None:
+    demo, windows = load_demo(name), heldout()
     plain = PlainDecoder(demo.config, demo.weights)
-    stated = (demo_folder() / "SOURCE.md").read_text(encoding="utf-8")
+    stated = (demo_folder(name) / "SOURCE.md").read_text(encoding="utf-8")
     prose, code = plain.perplexity(windows.prose), plain.perplexity(windows.code)
     assert f"perplexity {prose:.1f} (prose) and {code:.1f} (code)" in stated
 
