@@ -1,7 +1,7 @@
-"""Build comet_sim/models/data/heldout.npz, the demo model's held-out token windows, and the texts' licences.
+"""Build comet_sim/models/data/heldout.npz, the demo models' held-out token windows, and the texts' licences.
 
 Needs only pip and the project's dependencies; run from the repository: `python tools/make_heldout.py`.
-The texts lie outside everything the demo model was trained on (see comet_sim/models/data/opt-demo/SOURCE.md).
+The texts lie outside everything the demo models were trained on (see comet_sim/models/data/opt-demo/SOURCE.md).
 """
 
 from __future__ import annotations
