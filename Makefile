@@ -20,6 +20,7 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/ring.py
+	$(BIN)/python benchmarks/runs.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)

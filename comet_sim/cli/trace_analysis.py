@@ -159,7 +159,7 @@ def top_views(on: Analysis) -> list[Shown]:
     # Only messages have a link, so there is no work to count on one.
     worked = ("compute",) if on.filters.link is None else ()
     columns = ("phase", "operation", "critical", "rounds", "messages", "payload", "on the wire", *worked)
-    title = f"Operations (time on the critical path; tokens, layers and both directions together{more})"
+    title = f"Operations (critical: time on the critical path; both directions together{more})"
     shown = table(title, *columns, right=columns[2:])
     for row in rows:
         counts = (f"{row.rounds:,}", f"{row.messages:,}", format_size(row.payload), format_size(row.wire))
