@@ -211,3 +211,63 @@ def train_demo_model(
 
     with interruptible():
         train(name, out, steps, text or [], vocab, seed)
+
+
+@app.command("train-predictor", epilog=_EXIT_CODES)
+def train_predictor(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A demo model, or a checkpoint folder.")],
+    rank: Annotated[
+        int, typer.Option("--rank", min=1, help="Width between the two layers, for neurons.")
+    ] = 32,
+    rank_heads: Annotated[int, typer.Option("--rank-heads", min=1, help="The same for heads.")] = 16,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", metavar="FILE", help="Train on this file instead (.py: code). Repeatable."),
+    ] = None,
+    windows: Annotated[
+        int, typer.Option("--windows", min=20, help="Windows of 128 tokens to train on, at most.")
+    ] = 1600,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="The file to write; predictor.safetensors beside the model if not given.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of texts, weights and batches.")] = 0,
+) -> None:
+    """Train the predictor of active neurons and heads that system comet needs; a minute or two."""
+    from comet_sim.cli.predictor import train
+
+    with interruptible():
+        train(model, rank, rank_heads, text or [], windows, out, seed)
+
+
+@app.command(epilog=_EXIT_CODES)
+def accuracy(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A demo model, or a checkpoint folder.")],
+    windows: Annotated[
+        int, typer.Option("--windows", min=1, help="Most windows of 128 tokens of each domain.")
+    ] = 32,
+    predictor: Annotated[
+        Path | None,
+        typer.Option("--predictor", metavar="FILE", help="Another predictor than the one beside the model."),
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option("--text", metavar="FILE", help="Measure on this file instead (.py: code). Repeatable."),
+    ] = None,
+    delta_ffn: Annotated[
+        float | None, typer.Option("--delta-ffn", help="Threshold of neurons, in place of the predictor's.")
+    ] = None,
+    delta_heads: Annotated[
+        float | None, typer.Option("--delta-heads", help="Threshold of heads, in place of the predictor's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Perplexity and agreement with the plain model when neurons and heads are skipped, on held-out text."""
+    from comet_sim.cli.predictor import show_accuracy
+
+    with interruptible():
+        show_accuracy(model, windows, predictor, text or [], (delta_ffn, delta_heads), as_json)

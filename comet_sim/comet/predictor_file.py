@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tempfile
@@ -165,7 +166,7 @@ def save_predictor(file: Path | str, predictor: TrainedPredictor, *, half: bool 
         "delta_ffn": repr(predictor.delta_ffn),
         "delta_heads": repr(predictor.delta_heads),
     }
-    whole = save(tensors, metadata=dict(sorted(metadata.items())))
+    whole = _in_order(save(tensors, metadata=metadata))
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
@@ -178,6 +179,14 @@ def save_predictor(file: Path | str, predictor: TrainedPredictor, *, half: bool 
             raise
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _in_order(whole: bytes) -> bytes:
+    """Write a safetensors header with its keys sorted: the library's own order of metadata differs by chance."""
+    end = 8 + int.from_bytes(whole[:8], "little")
+    header = json.dumps(json.loads(whole[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + whole[end:]
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Singles]]:
