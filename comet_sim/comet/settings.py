@@ -5,11 +5,45 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CometSettings", "Linear", "Policy", "Source"]
+from comet_sim.errors import InputError
+
+__all__ = ["DELTAS", "EPSILONS", "CometSettings", "Linear", "Noise", "Policy", "PrivacySettings", "Source"]
 
 Source = Literal["trained", "oracle", "recorded"]
 Linear = Literal["somm", "dense", "per-entry", "row-wise"]
 Policy = Literal["immediate", "merged", "fused"]
+
+EPSILONS = (0.001, 10.0)
+DELTAS = (1e-12, 0.5)
+"""What noise on counts may have: within it, rounding to 2^-64 takes less than a hundredth of any delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Differential privacy of one revealed count: of one token's neurons, or heads, in one layer.
+
+    Raises InputError for an epsilon outside 0.001 to 10 or a delta outside 1e-12 to 0.5.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        accepted = (("epsilon", self.epsilon, EPSILONS), ("delta", self.delta, DELTAS))
+        for name, value, (low, high) in accepted:
+            if not low <= value <= high:
+                raise InputError(
+                    f"{name} of the noise on counts: read {value}; accepted: {low:g} to {high:g} (no noise: leave it "
+                    "out)"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySettings:
+    """Noise on the counts of neurons and of heads, apart; None: exact counts are revealed."""
+
+    ffn: Noise | None = None
+    heads: Noise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +63,8 @@ class CometSettings:
     `dense` deals for every column; `counts` tells the dealer how many are active.
 
     `policy`, `prefetch`, `cache_lookahead`: how the KV cache fills its holes.
+
+    `privacy`: one-sided noise on revealed counts; None reveals exact counts, as the paper's headline figures do.
     """
 
     source: Source = "trained"
@@ -45,3 +81,4 @@ class CometSettings:
     policy: Policy = "merged"
     prefetch: bool = False
     cache_lookahead: bool = False
+    privacy: PrivacySettings | None = None
