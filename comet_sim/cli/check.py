@@ -56,14 +56,23 @@ def require_plain_model(scenario: Scenario) -> None:
 def compare_with_plain(
     prepared: Prepared, scenario: Scenario, summaries: dict[str, dict[str, Any]]
 ) -> dict[str, Comparison]:
-    """Return the comparison of each system's tokens with the plain model's; needs torch and transformers."""
+    """Return the comparison of each system's tokens with the plain model's; needs torch and transformers.
+
+    Of several prompts served together each is compared, under the system's name and its position, such as `dense[0]`.
+    """
+    found: dict[str, Comparison] = {}
     plain = plain_generate(prepared, scenario)
-    text = prepared.tokenizer.decode(plain) if prepared.tokenizer else None
-    return {label: Comparison(tuple(each["token_ids"]), plain, text) for label, each in summaries.items()}
+    several = scenario.workload.batch > 1
+    for label, each in summaries.items():
+        private = each["token_ids"] if several else [each["token_ids"]]
+        for i, (ours, theirs) in enumerate(zip(private, plain, strict=True)):
+            text = prepared.tokenizer.decode(theirs) if prepared.tokenizer else None
+            found[f"{label}[{i}]" if several else label] = Comparison(tuple(ours), theirs, text)
+    return found
 
 
-def plain_generate(prepared: Prepared, scenario: Scenario) -> tuple[int, ...]:
-    """Return the tokens transformers generates greedily, in float32, from the scenario's prompt."""
+def plain_generate(prepared: Prepared, scenario: Scenario) -> list[tuple[int, ...]]:
+    """Return the tokens transformers generates greedily, in float32, from each of the scenario's prompts."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as hf_logging
@@ -71,20 +80,19 @@ def plain_generate(prepared: Prepared, scenario: Scenario) -> tuple[int, ...]:
     quiet: Any = hf_logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
-    ids = prepared.prompt.ids
-    assert ids is not None, "exact runs always have token ids"
+    assert prepared.prompt.ids is not None, "exact runs always have token ids"
     model: Any = AutoModelForCausalLM.from_pretrained(
         str(prepared.model.folder), dtype=torch.float32, local_files_only=True
     )
     model.eval()
     if scenario.workload.stop == "length":
         model.generation_config.eos_token_id = None
-    prompt = torch.tensor([ids])
+    prompts = torch.tensor([prompt.ids for prompt in prepared.prompts])
     with torch.no_grad():
         found = model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
+            prompts,
+            attention_mask=torch.ones_like(prompts),
             max_new_tokens=scenario.workload.output_tokens,
             do_sample=False,
         )
-    return tuple(int(item) for item in found[0, len(ids) :])
+    return [tuple(int(item) for item in row[prompts.shape[1] :]) for row in found]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -110,18 +110,24 @@ def _heading(summary: dict[str, Any], changes: Sequence[str]) -> Text:
     return line.append("".join(f"\n{one_line(each)}" for each in below), style="not bold dim")
 
 
-def _conversation(summary: dict[str, Any]) -> Panel | Text:
-    given, made = summary["prompt_tokens"], len(summary["token_ids"]) or summary["output_tokens"]
-    counts = f"{_tokens(given)} in, {_tokens(made)} out"
-    if not summary["token_ids"]:
-        return Text(f"{counts}; shapes only, so there is no text")
-    prompt = summary["prompt"]
-    said = Text(_readable(prompt) if isinstance(prompt, str) else f"token ids {prompt}", style="dim")
-    text = summary["text"]
-    said.append(
-        _readable(text) if text is not None else f"\n{summary['token_ids']}", style="not dim bold green"
-    )
-    return Panel(said, title=plain(counts), title_align="left", expand=False)
+def _conversation(summary: dict[str, Any]) -> Group | Panel | Text:
+    batch, ids = summary["batch"], summary["token_ids"]
+    several = batch > 1
+    sequences = ids if several else [ids] * bool(ids)
+    made = len(sequences[0]) if sequences else summary["output_tokens"]
+    counts = f"{_tokens(summary['prompt_tokens'])} in, {_tokens(made)} out"
+    if not sequences:
+        each = f"{batch:,} prompts, each {counts}" if several else counts
+        return Text(f"{each}; shapes only, so there is no text")
+    prompts = summary["prompts"] if several else [summary["prompt"]]
+    texts = (summary["texts"] or [None] * batch) if several else [summary["text"]]
+    panels = []
+    for number, (prompt, text, made_ids) in enumerate(zip(prompts, texts, sequences, strict=True), 1):
+        title = f"{number} of {batch}: {counts}" if several else counts
+        said = Text(_readable(prompt) if isinstance(prompt, str) else f"token ids {prompt}", style="dim")
+        said.append(_readable(text) if text is not None else f"\n{made_ids}", style="not dim bold green")
+        panels.append(Panel(said, title=plain(title), title_align="left", expand=False))
+    return Group(*panels) if several else panels[0]
 
 
 def _readable(text: str) -> str:

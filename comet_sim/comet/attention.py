@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from comet_sim.comet.components import active_columns
 from comet_sim.comet.kv_cache import CometCache, LayerCache, wanted
 from comet_sim.comet.selective import selective_matmul
 from comet_sim.comet.simm import simm
@@ -39,16 +38,16 @@ class SparseAttention:
         self.model = model
 
     async def run(self, s: Session, layer: int, x: Any, cache: CometCache, turns: Turns | None) -> Any:
-        """Return the attention output (m, d) of tokens x (m, d); the cache gains them."""
-        model, config = self.model, self.model.config
+        """Return the attention output (B m, d) of m tokens of B sequences x (B m, d); the cache gains them."""
+        model, config, batch = self.model, self.model.config, cache.batch
         name = f"layer{layer}/attention"
-        tokens, start = x.shape[0], cache.length
+        tokens, start = x.shape[0] // batch, cache.length
         state = cache.layers[layer]
         hidden = await model._norm(s, f"{name}/norm", x)
         bits = await model.active(s, "heads", layer, hidden, start)
         heads = await model.opened(s, bits, model.call("heads", layer, start, tokens))
-        groups = heads.reshape(tokens, config.kv_heads, -1)
-        active = np.asarray(groups.any(2))
+        groups = heads.reshape(batch, tokens, config.kv_heads, -1)
+        active = np.asarray(groups.any(3))
         fresh = wanted(active)
         if model.settings.policy == "fused" and start:
             queries = await self._fused(s, name, hidden, cache, state, heads, fresh, active, turns)
@@ -60,17 +59,18 @@ class SparseAttention:
         self, s: Session, layer: int, x: Any, cache: CometCache, allowed: Any, turns: Turns | None
     ) -> Any:
         """Attend with every head active and no predictor: what a model without head skipping runs."""
-        config = self.model.config
-        tokens, start = x.shape[0], cache.length
+        config, batch = self.model.config, cache.batch
+        tokens, start = x.shape[0] // batch, cache.length
         name = f"layer{layer}/attention"
         hidden = await self.model._norm(s, f"{name}/norm", x)
-        heads = np.ones((tokens, config.heads), bool)
-        fresh = np.ones((tokens, config.kv_heads), bool)
+        heads = np.ones((batch * tokens, config.heads), bool)
+        fresh = np.ones((batch, tokens, config.kv_heads), bool)
         state = cache.layers[layer]
         queries = await self._separate(
             s, name, hidden, cache, state, heads, fresh, fresh, turns, refill=False
         )
-        return await self._attend(s, name, queries, state, heads.reshape(tokens, config.kv_heads, -1), start)
+        groups = heads.reshape(batch, tokens, config.kv_heads, -1)
+        return await self._attend(s, name, queries, state, groups, start)
 
     # -- queries, keys and values -----------------------------------------------------------------------
 
@@ -89,10 +89,12 @@ class SparseAttention:
         refill: bool = True,
     ) -> Any:
         """Make wanted Q, K, V of new tokens, and beside it fill the holes they miss; return queries."""
+        batch = cache.batch
+        kv = fresh.reshape(len(heads), -1)
 
         async def project(child: Session) -> tuple[Any, Any, Any]:
             with child.scope("qkv"):
-                return await self._project(child, name, hidden, np.concatenate([heads, fresh, fresh], 1))
+                return await self._project(child, name, hidden, np.concatenate([heads, kv, kv], 1), batch)
 
         async def fill(child: Session) -> None:
             with child.scope("refill"):
@@ -103,11 +105,11 @@ class SparseAttention:
         else:
             queries, keys, values = await project(s)
         queries, keys = self._placed(s, queries, keys, turns)
-        state.append(s, hidden, keys, values, fresh)
+        state.append(s, hidden.reshape((batch, -1, hidden.shape[1])), keys, values, fresh)
         return queries
 
-    async def _project(self, s: Session, name: str, x: Any, blocks: Mask) -> tuple[Any, Any, Any]:
-        """Return queries, keys, values (heads, m, head dim) where `blocks` (m, Q, K and V heads) holds, else zero."""
+    async def _project(self, s: Session, name: str, x: Any, blocks: Mask, batch: int) -> tuple[Any, Any, Any]:
+        """Return queries, keys, values (B heads, m, head dim) where `blocks` (B m, Q, K and V heads) holds."""
         config, linear = self.model.config, self.model.linear
         parts = [f"{name}/{part}" for part in "qkv"]
         mask = _widened(blocks, config.head_dim)
@@ -121,7 +123,7 @@ class SparseAttention:
         first = config.heads * config.head_dim
         second = first + config.kv_heads * config.head_dim
         split = (product[:, :first], product[:, first:second], product[:, second:])
-        queries, keys, values = (self.model._heads(part) for part in split)
+        queries, keys, values = (self.model._heads(part, batch) for part in split)
         return queries, keys, values
 
     def _placed(self, s: Session, queries: Any, keys: Any, turns: Turns | None) -> tuple[Any, Any]:
@@ -135,21 +137,25 @@ class SparseAttention:
     ) -> None:
         """Compute the K and V that active heads miss, from stored inputs: in one product, or one an entry."""
         config, linear = self.model.config, self.model.linear
-        missed = state.missed(active_columns(active))
+        missed = state.missed(np.asarray(active.any(1)))
         self._count(cache, state, active, missed)
         parts = [f"{name}/{part}" for part in "kv"]
         weight = linear.matrix(s, *(f"{part}/weight" for part in parts))
-        mask = _widened(np.concatenate([missed, missed], 1), config.head_dim)
+        # A row an entry of the cache, those of a sequence side by side.
+        entries = missed.reshape(-1, config.kv_heads)
+        inputs = state.inputs.reshape((len(entries), -1))
+        mask = _widened(np.concatenate([entries, entries], 1), config.head_dim)
         if self.model.settings.policy == "immediate":
-            product = await self._each(s, state.inputs, weight, missed)
+            product = await self._each(s, inputs, weight, entries)
         else:
-            product, _ = await somm(s, state.inputs, weight, mask)
+            product, _ = await somm(s, inputs, weight, mask)
         product = s.truncate(product)
         biases = [self.model.weights.get(f"{part}/bias") for part in parts]
         if biases[0] is not None:
             product = s.ops.select(product + s.ops.concat(biases, 0), mask, 0)
         width = config.kv_heads * config.head_dim
-        keys, values = (self.model._heads(part) for part in (product[:, :width], product[:, width:]))
+        halves = (product[:, :width], product[:, width:])
+        keys, values = (self.model._heads(part, cache.batch) for part in halves)
         keys = self.model._turned(s, keys, self.model._turns(s, 0, cache.length))
         state.fill(s, keys, values, missed)
 
@@ -191,15 +197,18 @@ class SparseAttention:
         turns: Turns | None,
     ) -> Any:
         """Make Q, K, V of new tokens and the K, V that were missed in one product; return queries."""
-        model, config = self.model, self.model.config
+        model, config, batch = self.model, self.model.config, cache.batch
         past = cache.length
-        missed = state.missed(active_columns(active))
+        missed = state.missed(np.asarray(active.any(1)))
         self._count(cache, state, active, missed)
-        old = np.concatenate([np.zeros((past, config.heads), bool), missed, missed], 1)
-        new = np.concatenate([heads, fresh, fresh], 1)
+        old = np.concatenate([np.zeros((batch, past, config.heads), bool), missed, missed], 2)
+        new = np.concatenate([heads.reshape(batch, -1, config.heads), fresh, fresh], 2)
+        blocks = np.concatenate([old, new], 1)
+        hidden = hidden.reshape((batch, -1, hidden.shape[1]))
         with s.scope("qkv"):
-            rows = s.ops.concat([state.inputs, hidden], 0)
-            queries, keys, values = await self._project(s, name, rows, np.concatenate([old, new]))
+            rows = s.ops.concat([state.inputs, hidden], 1).reshape((-1, hidden.shape[2]))
+            blocks = blocks.reshape(len(blocks) * blocks.shape[1], -1)
+            queries, keys, values = await self._project(s, name, rows, blocks, batch)
         turned = model._turned(s, keys[:, :past], model._turns(s, 0, past))
         state.fill(s, turned, values[:, :past], missed)
         queries, keys = self._placed(s, queries[:, past:], keys[:, past:], turns)
@@ -208,7 +217,7 @@ class SparseAttention:
 
     def _count(self, cache: CometCache, state: LayerCache, active: Mask, missed: Mask) -> None:
         counts = cache.counts
-        read = int(active.any(0).sum()) * state.length
+        read = int(active.any(1).sum()) * state.length
         counts.misses += int(missed.sum())
         counts.hits += read - int(missed.sum())
 
@@ -217,17 +226,18 @@ class SparseAttention:
     async def _attend(
         self, s: Session, name: str, queries: Any, state: LayerCache, groups: Mask, start: int
     ) -> Any:
-        """Return the output (m, d) of active (token, head) pairs: scores, softmax, values, output projection."""
+        """Return the output (B m, d) of active (token, head) pairs: scores, softmax, values, output projection."""
         model, config, ops = self.model, self.model.config, s.ops
-        tokens = groups.shape[0]
+        batch, tokens = groups.shape[:2]
         total = start + tokens
         share, width = config.heads // config.kv_heads, config.head_dim
-        stacked = (config.kv_heads, share * tokens, -1)
-        # (m, K/V heads, query heads of each) to (K/V heads, query heads * m): the rows of one operand.
-        pairs = groups.transpose(1, 2, 0).reshape(config.kv_heads, share * tokens)
+        own = batch * config.kv_heads
+        stacked = (own, share * tokens, -1)
+        # (B, m, K/V heads, query heads of each) to (B K/V heads, query heads * m): the rows of one operand.
+        pairs = groups.transpose(0, 2, 3, 1).reshape(own, share * tokens)
         causal = np.tri(tokens, total, start, dtype=bool)
-        # A K/V head is read up to the last token for which it is active.
-        last = np.where(groups.any(2), np.arange(tokens)[:, None], -1).max(0)
+        # A K/V head of a sequence is read up to the last token for which it is active.
+        last = np.where(groups.any(3), np.arange(tokens)[:, None], -1).max(1).reshape(own)
         read = (np.arange(total)[None, :] <= start + last[:, None]) & (last >= 0)[:, None]
         work = int(pairs.sum()) * total * width
         with s.scope("scores"):
@@ -239,7 +249,7 @@ class SparseAttention:
                 y_columns=read,
                 work=work,
             )
-            rows = np.broadcast_to(causal, (config.kv_heads * share, tokens, total)).reshape(-1, total)
+            rows = np.broadcast_to(causal, (own * share, tokens, total)).reshape(-1, total)
             allowed = None if tokens == 1 else rows[pairs.reshape(-1)]
             # Scores with keys that were not opened are garbage: zeroed before anything is truncated.
             scores = ops.entries(scores, pairs)
@@ -248,7 +258,7 @@ class SparseAttention:
             s,
             model.suite.softmax,
             scores,
-            (config.heads * tokens, total),
+            (own * share * tokens, total),
             (allowed,),
             (None if tokens == 1 else rows,),
         )
@@ -258,9 +268,8 @@ class SparseAttention:
             spread = ops.spread(weights, pairs)
             mixed = await selective_matmul(s, spread, state.values, x_rows=pairs, y_rows=read, work=work)
             mixed = s.truncate(ops.spread(ops.entries(mixed, pairs), pairs))
-        mixed = mixed.reshape((config.heads, tokens, width)).swapaxes(0, 1)
-        mixed = mixed.reshape((tokens, config.heads * width))
-        active = np.repeat(groups.reshape(tokens, -1).any(0), width)
+        mixed = model._rows(mixed.reshape((own * share, tokens, width)), batch)
+        active = np.repeat(groups.reshape(batch * tokens, -1).any(0), width)
         with s.scope("output"):
             output = await simm(s, mixed, model.linear.matrix(s, f"{name}/o/weight"), active)
             return model.linear.biased(s, f"{name}/o", s.truncate(output))

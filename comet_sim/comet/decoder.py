@@ -69,7 +69,7 @@ class CometDecoder(PrivateDecoder):
     `weights` holds the predictors' weights beside the model's; orders of columns change it in place.
     """
 
-    __slots__ = ("_versions", "attention", "opener", "partial", "position", "record", "settings")
+    __slots__ = ("_versions", "attention", "batch", "opener", "partial", "position", "record", "settings")
 
     def __init__(
         self,
@@ -89,19 +89,20 @@ class CometDecoder(PrivateDecoder):
         # What server 0 writes down for the summary; nobody else does.
         self.record: SparsityRecord | None = None
         self.position = 0
+        self.batch = 1
         self._versions = Versions()
         self.attention = SparseAttention(self)
 
-    def new_cache(self) -> CometCache:  # type: ignore[override]
-        """Return an empty KV cache."""
-        cache = CometCache([LayerCache() for _ in range(self.config.layers)])
+    def new_cache(self, batch: int = 1) -> CometCache:  # type: ignore[override]
+        """Return an empty KV cache for so many sequences of equal length."""
+        cache = CometCache([LayerCache() for _ in range(self.config.layers)], batch)
         if self.record is not None:
             self.record.cache = cache
         return cache
 
     async def forward(self, s: Session, onehot: Any, cache: CometCache) -> Any:  # type: ignore[override]
-        """Return shares of the next token's logits (1, V) after m tokens given as one-hot rows (m, V)."""
-        self.position = cache.length
+        """Return shares of the next tokens' logits (B, V) after m tokens of B sequences, one-hot rows (B m, V)."""
+        self.position, self.batch = cache.length, cache.batch
         lasts = self.settings.columns
         # The prompt pass is the first step: R steps on, its columns have served R times.
         if isinstance(lasts, int) and cache.steps and cache.steps % lasts == 0:
@@ -180,9 +181,9 @@ class CometDecoder(PrivateDecoder):
         return mask
 
     def call(self, part: Part, layer: int, start: int, tokens: int, *, reordered: bool = False) -> Call:
-        """Describe the mask of a layer's part for a pass."""
-        rows = row_order(layer, start, tokens) if reordered else None
-        return Call(part, layer, start, tokens, self._versions.of(part, layer), rows)
+        """Describe the mask of a layer's part for a pass over `tokens` tokens of each sequence."""
+        rows = row_order(layer, start, self.batch * tokens) if reordered else None
+        return Call(part, layer, start, tokens, self._versions.of(part, layer), rows, self.batch)
 
     # -- layers ---------------------------------------------------------------------------------------
 
@@ -197,19 +198,19 @@ class CometDecoder(PrivateDecoder):
         if not self.settings.ffn:
             return await super()._feed_forward(s, name, x)
         config, settings, ops = self.config, self.settings, s.ops
-        layer, tokens = int(name.split("/")[0].removeprefix("layer")), x.shape[0]
+        layer, rows = int(name.split("/")[0].removeprefix("layer")), x.shape[0]
         start = self.position
         if settings.columns == "per-call":
             await self.reorder(s, "ffn", layer)
         hidden = await self._norm(s, f"{name}/norm", x)
         bits = await self.active(s, "ffn", layer, hidden, start)
-        reordered = settings.rows == "per-call" and tokens > 1
-        call = self.call("ffn", layer, start, tokens, reordered=reordered)
+        reordered = settings.rows == "per-call" and rows > 1
+        call = self.call("ffn", layer, start, rows // self.batch, reordered=reordered)
         if call.rows is not None:
             with s.scope("indexing"), s.scope("shuffle"):
                 hidden, bits = await shuffle(s, call.rows, [Shuffled(hidden), Shuffled(bits, bits=True)])
         mask = await self.opened(s, bits, call)
-        whole = (tokens * config.ffn,)
+        whole = (rows * config.ffn,)
         firsts = ["gate", "up"] if config.gated else ["fc1"]
         with s.scope("gate_up" if config.gated else "fc1"):
             inner, found = await self.products(s, [f"{name}/{part}" for part in firsts], hidden, mask)

@@ -38,10 +38,10 @@ Part = Literal["ffn", "heads"]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which mask is opened: of a layer's part, for `tokens` tokens from position `start` on.
+    """Which mask is opened: of a layer's part, for `tokens` tokens from position `start` on, of `batch` sequences.
 
-    `versions` counts the secret orders its columns have been put into so far; `rows` is the order of the tokens,
-    None if they keep theirs.
+    A mask has a row a token, those of a sequence side by side. `versions` counts the secret orders its columns have
+    been put into so far; `rows` is the order of all tokens, None if they keep theirs.
     """
 
     part: Part
@@ -50,6 +50,7 @@ class Call:
     tokens: int
     versions: int
     rows: Order | None = None
+    batch: int = 1
 
 
 def column_order(config: ModelConfig, part: Part, layer: int, version: int, *, coarse: bool = False) -> Order:
@@ -134,7 +135,7 @@ def why_opened(settings: CometSettings, call: Call) -> str:
     text = _LASTING[lasting]
     if isinstance(settings.columns, int):
         text = f"columns in one order for {settings.columns} tokens: counts, overlaps and frequencies within them"
-    if lasting == "per-call" and call.tokens == 1:
+    if lasting == "per-call" and call.tokens * call.batch == 1:
         text = "columns in an order of this call: the number of active columns and nothing else"
     if call.part == "heads":
         return f"{text}; tokens in their order"

@@ -26,14 +26,17 @@ Mask = NDArray[np.bool_]
 
 
 def wanted(active: Mask) -> Mask:
-    """Return which new K/V entries a pass needs (m, K/V heads): its head is active then, or later in the pass."""
-    later: Mask = np.logical_or.accumulate(active[::-1], axis=0)[::-1]
+    """Return which new K/V entries a pass needs (B, m, K/V heads): the head is active then, or later in the pass."""
+    later: Mask = np.logical_or.accumulate(active[:, ::-1], axis=1)[:, ::-1]
     return later
 
 
 def refill_bytes(policy: Policy, missed: Mask, hidden: int, head_dim: int) -> int:
-    """Return the bytes a server sends to fill missed entries (T, K/V heads); `fused` at most, for its rows alone."""
-    rows, heads = int(missed.any(1).sum()), int(missed.any(0).sum())
+    """Return the bytes a server sends to fill missed entries (B, T, K/V heads); `fused` at most, for its rows alone.
+
+    The weights of a head are sent once for all sequences.
+    """
+    rows, heads = int(missed.any(-1).sum()), int(missed.any((0, 1)).sum())
     if policy == "immediate":
         return WORD_BYTES * int(missed.sum()) * hidden * (1 + 2 * head_dim)
     if policy == "merged":
@@ -53,7 +56,10 @@ class CacheCounts:
 
 
 class LayerCache:
-    """One layer: shares of keys, values (K/V heads, T, head dim) and inputs (T, hidden); which entries are holes."""
+    """One layer: shares of keys, values (B K/V heads, T, head dim), inputs (B, T, hidden); holes (B, T, K/V heads).
+
+    B sequences are served together, each with holes of its own.
+    """
 
     __slots__ = ("holes", "inputs", "keys", "values")
 
@@ -65,16 +71,16 @@ class LayerCache:
 
     @property
     def length(self) -> int:
-        """Number of tokens."""
-        return 0 if self.holes is None else len(self.holes)
+        """Number of tokens of each sequence."""
+        return 0 if self.holes is None else self.holes.shape[1]
 
     def missed(self, heads: Mask) -> Mask:
-        """Return the holes (T, K/V heads) that tokens with these heads active would read."""
+        """Return the holes (B, T, K/V heads) that tokens with these heads (B, K/V heads) active would read."""
         assert self.holes is not None
-        return self.holes & heads
+        return self.holes & heads[:, None, :]
 
     def fill(self, s: Session, keys: Any, values: Any, filled: Mask) -> None:
-        """Put values (K/V heads, T, head dim) into the holes named by `filled` (T, K/V heads); zero elsewhere."""
+        """Put values (B K/V heads, T, head dim), zero elsewhere, into the holes `filled` (B, T, K/V heads)."""
         assert self.holes is not None
         # Holes are zero at both servers, and so is what is not filled: adding puts it in place.
         self.keys = self.keys + keys
@@ -83,27 +89,32 @@ class LayerCache:
         s.charge(0, WORD_BYTES * 2 * keys.size)
 
     def append(self, s: Session, inputs: Any, keys: Any, values: Any, computed: Mask) -> None:
-        """Append new tokens: entries that were not `computed` (m, K/V heads) are holes."""
+        """Append new tokens, inputs (B, m, hidden): entries that were not `computed` (B, m, K/V heads) are holes."""
         ops = s.ops
         if self.holes is None:
             self.inputs, self.keys, self.values, self.holes = inputs, keys, values, ~computed
             return
-        self.inputs = ops.concat([self.inputs, inputs], 0)
+        self.inputs = ops.concat([self.inputs, inputs], 1)
         self.keys = ops.concat([self.keys, keys], 1)
         self.values = ops.concat([self.values, values], 1)
-        self.holes = np.concatenate([self.holes, ~computed])
+        self.holes = np.concatenate([self.holes, ~computed], 1)
 
     async def reorder(self, s: Session, order: Order, opener: Opener) -> None:
         """Put K/V heads into the next secret order, holes with them: 3 rounds; the holes are opened anew."""
         if self.holes is None:
             return
-        ops = s.ops
-        holes = self.holes.T
+        ops, shape = s.ops, self.keys.shape
+        batch = len(self.holes)
+        # K/V heads first, (K/V heads, B, T, ...): one order moves those of all sequences.
+        holes = self.holes.transpose(2, 0, 1)
+        by_head = (batch, -1, *shape[1:])
+        keys, values = (part.reshape(by_head).swapaxes(0, 1) for part in (self.keys, self.values))
         # Public bits as XOR shares: server 0 holds them.
         bits = ops.public(holes if s.index == 0 else np.zeros_like(holes))
-        parts = [Shuffled(self.keys), Shuffled(self.values), Shuffled(bits, bits=True)]
-        self.keys, self.values, bits = await shuffle(s, order, parts)
-        self.holes = (await opener.move(s, bits, holes, order)).T
+        parts = [Shuffled(keys), Shuffled(values), Shuffled(bits, bits=True)]
+        keys, values, bits = await shuffle(s, order, parts)
+        self.keys, self.values = (part.swapaxes(0, 1).reshape(shape) for part in (keys, values))
+        self.holes = (await opener.move(s, bits, holes, order)).transpose(1, 2, 0)
 
 
 @dataclass(slots=True)
@@ -111,6 +122,7 @@ class CometCache:
     """The KV cache of all layers."""
 
     layers: list[LayerCache]
+    batch: int = 1
     length: int = 0
     steps: int = 0
     counts: CacheCounts = field(default_factory=CacheCounts)

@@ -6,7 +6,7 @@ and it knows the secret orders, so that servers see exactly what they would see 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,11 +19,23 @@ from comet_sim.mpc.correlated import Order
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Session
 
-__all__ = ["AllActive", "Given", "MaskSource", "Opened", "Opener"]
+__all__ = ["AllActive", "Given", "MaskSource", "Opened", "Opener", "stacked"]
 
 Mask = NDArray[np.bool_]
 MaskSource = Callable[[Part, int, int, int], Mask]
-"""(part, layer, start, tokens) to the mask (tokens, neurons or heads) in the model's own order."""
+"""(part, layer, start, tokens) to the mask (tokens, neurons or heads) in the model's own order.
+
+Of several sequences: (sequences * tokens, neurons or heads), the rows of a sequence side by side.
+"""
+
+
+def stacked(sources: Sequence[MaskSource]) -> MaskSource:
+    """Return the masks of several sequences as one source; there is one source a sequence."""
+    if len(sources) == 1:
+        return sources[0]
+    return lambda part, layer, start, tokens: np.concatenate(
+        [source(part, layer, start, tokens) for source in sources]
+    )
 
 
 class Opener(Protocol):

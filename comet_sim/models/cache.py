@@ -13,12 +13,14 @@ __all__ = ["KVCache"]
 class KVCache:
     """Shares of keys and values of all earlier tokens: per layer two tensors (K/V heads, T, head dim).
 
-    With `reuse` they keep their masks, and only new rows are opened.
+    The first axis holds the K/V heads of each of `batch` sequences one after the other; `length` tokens of each are
+    stored. With `reuse` they keep their masks, and only new rows are opened.
     """
 
-    __slots__ = ("layers", "length", "reuse")
+    __slots__ = ("batch", "layers", "length", "reuse")
 
-    def __init__(self, layers: int, *, reuse: bool = False) -> None:
+    def __init__(self, layers: int, *, batch: int = 1, reuse: bool = False) -> None:
+        self.batch = batch
         self.length = 0
         self.reuse = reuse
         self.layers: list[tuple[Any, Any] | None] = [None] * layers

@@ -70,23 +70,26 @@ class PrivateDecoder:
         self.layout = layout
         self.linear = LinearLayers(weights, reuse=layout.weights == "reuse")
 
-    def new_cache(self) -> KVCache:
-        """Return an empty KV cache."""
-        return KVCache(self.config.layers, reuse=self.layout.cache == "reuse")
+    def new_cache(self, batch: int = 1) -> KVCache:
+        """Return an empty KV cache for so many sequences of equal length."""
+        return KVCache(self.config.layers, batch=batch, reuse=self.layout.cache == "reuse")
 
     async def forward(self, s: Session, onehot: Any, cache: KVCache) -> Any:
-        """Return shares of the next token's logits (1, V) after m tokens given as one-hot rows (m, V).
+        """Return shares of the next tokens' logits (B, V) after m tokens of B sequences, one-hot rows (B m, V).
 
-        The rows hold integers, so the embedding product needs no truncation. The cache gains m tokens.
+        The rows of a sequence are side by side. Weights are masked and sent once for all of them; attention keeps
+        sequences apart. The rows hold integers, so the embedding product needs no truncation. The cache gains m
+        tokens of each sequence.
         """
-        config = self.config
-        tokens = onehot.shape[0]
+        config, batch = self.config, cache.batch
+        tokens = onehot.shape[0] // batch
         start = cache.length
         with s.scope("embedding"):
             x = await matmul(s, onehot, self.linear.matrix(s, "embed"))
             if config.rope is None:
                 first = start + config.position_offset
-                x = x + self.weights["positions"][first : first + tokens]
+                by_sequence = x.reshape((batch, tokens, config.hidden))
+                x = (by_sequence + self.weights["positions"][first : first + tokens]).reshape(x.shape)
         allowed = None
         if tokens > 1:
             # Causal: row i may look at every earlier token and at tokens 0..i of this pass.
@@ -101,11 +104,11 @@ class PrivateDecoder:
         cache.length = start + tokens
         with s.scope("head"):
             if self.layout.final_norm == "last":
-                x = x[-1:]
+                x = _last(x, batch)
             x = await self._norm(s, "final_norm", x)
             with s.scope("logits"):
                 table = self.linear.matrix(s, config.head_name).swapaxes(0, 1)
-                return s.truncate(await matmul(s, x[-1:], table))
+                return s.truncate(await matmul(s, _last(x, batch), table))
 
     async def _norm(self, s: Session, name: str, x: Any) -> Any:
         weight = self.weights[f"{name}/weight"]
@@ -115,9 +118,15 @@ class PrivateDecoder:
         bias = self.weights[f"{name}/bias"]
         return await self.suite.layer_norm(s, x, weight, bias, exponent=exponent, epsilon=epsilon)
 
-    def _heads(self, x: Any) -> Any:
-        """Turn (m, heads * head dim) into (heads, m, head dim)."""
-        return x.reshape((x.shape[0], -1, self.config.head_dim)).swapaxes(0, 1)
+    def _heads(self, x: Any, batch: int) -> Any:
+        """Turn rows (B m, heads * head dim) into (B heads, m, head dim)."""
+        tokens, width = x.shape[0] // batch, self.config.head_dim
+        return x.reshape((batch, tokens, -1, width)).swapaxes(1, 2).reshape((-1, tokens, width))
+
+    def _rows(self, x: Any, batch: int) -> Any:
+        """Turn (B heads, m, head dim) back into rows (B m, heads * head dim)."""
+        tokens, width = x.shape[-2:]
+        return x.reshape((batch, -1, tokens, width)).swapaxes(1, 2).reshape((batch * tokens, -1))
 
     def _turns(self, s: Session, start: int, tokens: int) -> Turns | None:
         """Return this pass's rotary tables (m, head dim) in fixed point; None if positions are learned."""
@@ -128,7 +137,7 @@ class PrivateDecoder:
         return cosines, sines
 
     def _turned(self, s: Session, x: Any, turns: Turns | None) -> Any:
-        """Turn heads (heads, m, head dim) by their positions: local, the angles are public."""
+        """Turn heads (B heads, m, head dim) by their positions: local, the angles are public."""
         if turns is None:
             return x
         cosines, sines = turns
@@ -139,28 +148,28 @@ class PrivateDecoder:
     async def _attention(
         self, s: Session, layer: int, x: Any, cache: KVCache, allowed: Any, turns: Turns | None
     ) -> Any:
-        config = self.config
-        tokens = x.shape[0]
+        config, batch = self.config, cache.batch
+        tokens = x.shape[0] // batch
         name = f"layer{layer}/attention"
         hidden = await self._norm(s, f"{name}/norm", x)
         with s.scope("qkv"):
             parts = [f"{name}/{part}" for part in "qkv"]
             queries, keys, values = await self.linear.apply_all(s, parts, hidden, self.layout.qkv)
-            queries = self._turned(s, self._heads(s.scale(queries, 1 / sqrt(config.head_dim))), turns)
-            keys = self._turned(s, self._heads(keys), turns)
-            keys, values = cache.extend(s, layer, keys, self._heads(values))
+            queries = self._heads(s.scale(queries, 1 / sqrt(config.head_dim)), batch)
+            queries = self._turned(s, queries, turns)
+            keys = self._turned(s, self._heads(keys, batch), turns)
+            keys, values = cache.extend(s, layer, keys, self._heads(values, batch))
         # The rows of query heads that share a K/V head are one operand, so each K/V head is opened once.
-        grouped = (config.kv_heads, config.heads // config.kv_heads * tokens, -1)
-        single = (config.heads, tokens, -1)
+        grouped = (batch * config.kv_heads, config.heads // config.kv_heads * tokens, -1)
+        single = (batch * config.heads, tokens, -1)
         with s.scope("scores"):
             scores = await matmul(s, queries.reshape(grouped), keys.swapaxes(1, 2))
             scores = s.truncate(scores).reshape(single)
         weights = await self.suite.softmax(s, scores, allowed)
         with s.scope("values"):
             mixed = s.truncate(await matmul(s, weights.reshape(grouped), values)).reshape(single)
-        mixed = mixed.swapaxes(0, 1).reshape((tokens, config.heads * config.head_dim))
         with s.scope("output"):
-            return await self.linear.apply(s, f"{name}/o", mixed)
+            return await self.linear.apply(s, f"{name}/o", self._rows(mixed, batch))
 
     async def _feed_forward(self, s: Session, name: str, x: Any) -> Any:
         """Return fc2(act(fc1(x))), or down(act(gate(x)) * up(x)): gate and up open their input once if fused."""
@@ -180,3 +189,8 @@ class PrivateDecoder:
             inner = s.truncate(await multiply(s, active, up))
         with s.scope("down"):
             return await linear.apply(s, f"{name}/down", inner)
+
+
+def _last(x: Any, batch: int) -> Any:
+    """Return the last row of each sequence (B, n) of rows (B m, n)."""
+    return x.reshape((batch, x.shape[0] // batch, -1))[:, -1]

@@ -61,32 +61,32 @@ async def serve(
     user_prg: Prg | None,
     on_token: Callable[[int], None] | None = None,
 ) -> None:
-    """Answer one user: a prompt pass, then a decode step a token.
+    """Answer one user: a prompt pass, then a decode step a token, each for all sequences of the batch.
 
     `user_prg` is server 0's stream of the user's seed (exact runs). `on_token` is told each finished step.
     """
-    cache = model.new_cache()
-    chosen: int | None = None
+    cache = model.new_cache(plan.batch)
+    chosen: list[int] | None = None
     for token in range(plan.output_tokens):
         with s.scope(f"token{token}"):
             with s.scope("input"):
-                rows = 1 if token else plan.prompt_tokens
+                shape = (plan.rows(token), plan.vocab)
                 if token and plan.reveal == "servers":
-                    onehot = _public_onehot(s, chosen, plan.vocab)
+                    onehot = _public_onehot(s, chosen, shape)
                 else:
-                    onehot = await _user_input(s, plan, user, user_prg, token, (rows, plan.vocab))
+                    onehot = await _user_input(s, plan, user, user_prg, token, shape)
                 if onehot is None:
                     return
             logits = await model.forward(s, onehot, cache)
             with s.scope("reveal"):
                 if plan.reveal == "servers":
-                    chosen = await _open_token(s, plan, user, token, logits)
-                    if plan.stop_at_eos and chosen == plan.eos_id and chosen is not None:
+                    chosen = await _open_tokens(s, user, token, logits)
+                    if plan.stop_at_eos and chosen == [plan.eos_id]:
                         return
                 else:
                     s.send_share(user, logits_tag(token), logits)
                     if s.index == 0:
-                        s.reveal("user", "logits", "the user picks the next token", plan.vocab)
+                        s.reveal("user", "logits", "the user picks the next token", logits.size)
         if on_token is not None:
             on_token(token)
 
@@ -106,20 +106,20 @@ async def _user_input(
     return tensor if user_prg is None else user_prg.words(input_position(token), tensor.size).reshape(shape)
 
 
-def _public_onehot(s: Session, token: int | None, vocab: int) -> Any:
-    """Return a sharing of a public token's one-hot row: server 0 holds it, server 1 zeros."""
-    row = np.zeros((1, vocab), np.int64)
-    if s.index == 0 and token is not None:
-        row[0, token] = 1
-    return s.ops.public(row)
+def _public_onehot(s: Session, tokens: list[int] | None, shape: Shape) -> Any:
+    """Return a sharing of public tokens' one-hot rows (B, V): server 0 holds them, server 1 zeros."""
+    rows = np.zeros(shape, np.int64)
+    if s.index == 0 and tokens is not None:
+        rows[np.arange(len(tokens)), tokens] = 1
+    return s.ops.public(rows)
 
 
-async def _open_token(s: Session, plan: Plan, user: Party, token: int, logits: Any) -> int | None:
-    """Open the logits to both servers; server 0 tells the user the greedy token."""
+async def _open_tokens(s: Session, user: Party, token: int, logits: Any) -> list[int] | None:
+    """Open the logits (B, V) to both servers; server 0 tells the user the greedy tokens, a word each."""
     (opened,) = await s.open(logits)
-    chosen = int(opened.argmax()) if s.ops.exact else None
+    chosen: list[int] | None = opened.argmax(1).tolist() if s.ops.exact else None
     if s.index == 0:
-        s.reveal("server0,server1", "logits", "the servers pick the next token", plan.vocab)
-        word = s.ops.public(np.array([chosen or 0], np.int64))
-        s.send_share(user, token_tag(token), word)
+        s.reveal("server0,server1", "logits", "the servers pick the next token", logits.size)
+        words = s.ops.public(np.array(chosen or [0] * logits.shape[0], np.int64))
+        s.send_share(user, token_tag(token), words)
     return chosen

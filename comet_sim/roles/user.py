@@ -63,12 +63,12 @@ async def ask(
     plan: Plan,
     ops: Ops,
     prompt: Sequence[int],
-    on_token: Callable[[int, int | None], None],
+    on_tokens: Callable[[int, list[int] | None], None],
 ) -> None:
-    """Hold the conversation: `on_token(time_ns, token_id)` is called as each token is known.
+    """Hold the conversation: `on_tokens(time_ns, token_ids)` is called as the next token of each sequence is known.
 
-    Token ids are None in shape runs. Each input costs 8 bytes an element to server 1, and a byte to each
-    server that says whether to go on where `plan.stop_at_eos`.
+    `prompt` holds the ids of all sequences, one after the other; token ids are None in shape runs. Each input costs
+    8 bytes an element to server 1, and a byte to each server that says whether to go on where `plan.stop_at_eos`.
     """
     prg = Prg(strand.party.vault["seed"]) if ops.exact else None
     loop = strand.world.loop
@@ -81,14 +81,13 @@ async def ask(
                     _say(strand, servers, token, ops, go=not stop)
                     if stop:
                         return
-                rows = 1 if token else plan.prompt_tokens
-                _send_input(strand, servers[1], plan, ops, prg, token, ids, rows)
-            chosen = await _next_token(strand, servers, plan, ops, token)
+                _send_input(strand, servers[1], plan, ops, prg, token, ids)
+            chosen = await _next_tokens(strand, servers, plan, ops, token)
             await strand.settle()
-        on_token(loop.now_ns, chosen)
+        on_tokens(loop.now_ns, chosen)
         if chosen is not None:
-            ids = [chosen]
-            if plan.stop_at_eos and plan.reveal == "servers" and chosen == plan.eos_id:
+            ids = chosen
+            if plan.stop_at_eos and plan.reveal == "servers" and chosen == [plan.eos_id]:
                 return
 
 
@@ -106,9 +105,9 @@ def _send_input(
     prg: Prg | None,
     token: int,
     ids: Sequence[int],
-    rows: int,
 ) -> None:
     """Send server 1 the one-hot rows minus the seed's stream: 8 bytes an element."""
+    rows = plan.rows(token)
     share: Any = ShapeTensor((rows, plan.vocab))
     if prg is not None:
         onehot = np.zeros((rows, plan.vocab), np.int64)
@@ -119,18 +118,20 @@ def _send_input(
         strand.send(server1, input_tag(token), ops.pack((share,)))
 
 
-async def _next_token(
+async def _next_tokens(
     strand: Strand, servers: tuple[Party, Party], plan: Plan, ops: Ops, token: int
-) -> int | None:
-    """Return the next token: the largest opened logit, or what the servers say."""
+) -> list[int] | None:
+    """Return each sequence's next token: the largest of its opened logits, or what the servers say."""
     with strand.scope("reveal"):
         if plan.reveal == "servers":
             buffer = await strand.receive(servers[0], token_tag(token))
-            return int(ops.unpack(buffer, (ShapeTensor((1,)),))[0][0]) if ops.exact else None
-        like = (ShapeTensor((1, plan.vocab)),)
+            (words,) = ops.unpack(buffer, (ShapeTensor((plan.batch,)),))
+            return [int(word) for word in words] if ops.exact else None
+        like = (ShapeTensor((plan.batch, plan.vocab)),)
         first = await strand.receive(servers[0], logits_tag(token))
         second = await strand.receive(servers[1], logits_tag(token))
-        strand.charge(0, 24 * plan.vocab)
+        strand.charge(0, 24 * like[0].size)
         if not ops.exact:
             return None
-        return int((ops.unpack(first, like)[0] + ops.unpack(second, like)[0]).argmax())
+        chosen: list[int] = (ops.unpack(first, like)[0] + ops.unpack(second, like)[0]).argmax(1).tolist()
+        return chosen

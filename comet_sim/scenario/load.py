@@ -23,7 +23,7 @@ from comet_sim.scenario.toml import as_toml
 __all__ = ["load_scenario", "parse_override", "scenario_dir", "scenario_from_dict", "shipped_scenarios"]
 
 # Settings that exclude each other: an override of one takes the place of the others.
-_EXCLUSIVE = (("prompt", "prompt_ids", "prompt_tokens"), ("delay", "rtt"), ("rate", "trace"))
+_EXCLUSIVE = (("prompt", "prompt_ids", "prompts", "prompt_tokens"), ("delay", "rtt"), ("rate", "trace"))
 
 
 def scenario_dir() -> Path:

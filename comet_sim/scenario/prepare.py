@@ -30,16 +30,21 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scenario that can be run: its model, prompt and network, with all names resolved."""
+    """A scenario that can be run: its model, prompts (of equal length) and network, with all names resolved."""
 
     model: ResolvedModel
-    prompt: Prompt
+    prompts: tuple[Prompt, ...]
     network: NetworkSpec
     tokenizer: TextTokenizer | None
 
+    @property
+    def prompt(self) -> Prompt:
+        """The first prompt: all there is unless several are served together."""
+        return self.prompts[0]
+
 
 def prepare(scenario: Scenario) -> Prepared:
-    """Resolve the scenario's model, prompt and network; loads no weights.
+    """Resolve the scenario's model, prompts and network; loads no weights.
 
     Raises `SettingError`, naming the key, for whatever this model cannot do.
     """
@@ -54,13 +59,13 @@ def prepare(scenario: Scenario) -> Prepared:
             'execution = "shape", or a folder with a transformers checkpoint',
         )
     tokenizer = _tokenizer(model)
-    prompt = _prompt(scenario, model, tokenizer)
-    _check_length(scenario, model, prompt)
+    prompts = _prompts(scenario, model, tokenizer)
+    _check_length(scenario, model, prompts[0])
     if scenario.workload.stop == "eos" and model.config.eos_id is None:
         raise SettingError(("workload", "stop"), "the model has no end-of-sequence token; accepted: length")
     if scenario.protocol.dealer == "streamed":
-        _check_stock(scenario, model, prompt)
-    return Prepared(model, prompt, scenario.network.spec(), tokenizer)
+        _check_stock(scenario, model, prompts[0])
+    return Prepared(model, prompts, scenario.network.spec(), tokenizer)
 
 
 def _tokenizer(model: ResolvedModel) -> TextTokenizer | None:
@@ -73,37 +78,70 @@ def _tokenizer_path(model: ResolvedModel) -> Path | None:
     return path if path and path.is_file() else None
 
 
-def _prompt(scenario: Scenario, model: ResolvedModel, tokenizer: TextTokenizer | None) -> Prompt:
-    given = scenario.workload
+def _prompts(scenario: Scenario, model: ResolvedModel, tokenizer: TextTokenizer | None) -> tuple[Prompt, ...]:
+    given, key = scenario.workload, "workload"
     if given.prompt is not None:
-        if tokenizer is None:
-            raise SettingError(
-                ("workload", "prompt"),
-                f"model {scenario.model!r} has no tokenizer to read text with; "
-                "accepted: prompt_tokens (a length)" + (" or prompt_ids" if model.folder else ""),
-            )
-        ids = tuple(tokenizer.encode(given.prompt))
-        if not ids:
-            raise SettingError(("workload", "prompt"), f"no tokens come out of {given.prompt!r}")
-        return Prompt(len(ids), ids, given.prompt)
+        return (_of_text(given.prompt, (key, "prompt"), scenario, model, tokenizer),)
     if given.prompt_ids is not None:
-        ids = given.prompt_ids
-        for i, item in enumerate(ids):
-            if item >= model.config.vocab:
-                raise SettingError(
-                    ("workload", "prompt_ids", i),
-                    f"read {item}; the model's token ids are 0 to {model.config.vocab - 1}",
-                )
-        return Prompt(len(ids), ids, tokenizer.decode(ids) if tokenizer else None)
+        return (_of_ids(given.prompt_ids, (key, "prompt_ids"), model, tokenizer),)
+    if given.prompts is not None:
+        found = tuple(
+            _of_text(entry, (key, "prompts", i), scenario, model, tokenizer)
+            if isinstance(entry, str)
+            else _of_ids(entry, (key, "prompts", i), model, tokenizer)
+            for i, entry in enumerate(given.prompts)
+        )
+        lengths = [prompt.tokens for prompt in found]
+        if len(set(lengths)) > 1:
+            raise SettingError(
+                (key, "prompts"),
+                f"prompts served together have equally many tokens, but these have {', '.join(map(str, lengths))}",
+            )
+        return found
     tokens = given.prompt_tokens
-    assert tokens is not None, "the schema demands one of the three"
+    assert tokens is not None, "the schema demands one of the four"
     if scenario.execution == "shape":
-        return Prompt(tokens, None, None)
-    return _window(given.prompt_window or "prose-0", tokens, model, tokenizer)
+        return (Prompt(tokens, None, None),) * given.batch
+    return _windows(given.prompt_window or "prose-0", tokens, given.batch, model, tokenizer)
 
 
-def _window(name: str, tokens: int, model: ResolvedModel, tokenizer: TextTokenizer | None) -> Prompt:
-    """Return the first `tokens` ids of a held-out window, whose ids mean something to one tokenizer only."""
+def _of_text(
+    text: str,
+    key: tuple[str | int, ...],
+    scenario: Scenario,
+    model: ResolvedModel,
+    tokenizer: TextTokenizer | None,
+) -> Prompt:
+    if tokenizer is None:
+        raise SettingError(
+            key,
+            f"model {scenario.model!r} has no tokenizer to read text with; "
+            "accepted: prompt_tokens (a length)" + (" or prompt_ids" if model.folder else ""),
+        )
+    ids = tuple(tokenizer.encode(text))
+    if not ids:
+        raise SettingError(key, f"no tokens come out of {text!r}")
+    return Prompt(len(ids), ids, text)
+
+
+def _of_ids(
+    ids: tuple[int, ...],
+    key: tuple[str | int, ...],
+    model: ResolvedModel,
+    tokenizer: TextTokenizer | None,
+) -> Prompt:
+    for i, item in enumerate(ids):
+        if item >= model.config.vocab:
+            raise SettingError(
+                (*key, i), f"read {item}; the model's token ids are 0 to {model.config.vocab - 1}"
+            )
+    return Prompt(len(ids), ids, tokenizer.decode(ids) if tokenizer else None)
+
+
+def _windows(
+    name: str, tokens: int, batch: int, model: ResolvedModel, tokenizer: TextTokenizer | None
+) -> tuple[Prompt, ...]:
+    """Return the first `tokens` ids of held-out windows in a row, which mean something to one tokenizer only."""
     held = heldout()
     path = _tokenizer_path(model)
     if path is None or hashlib.sha256(path.read_bytes()).hexdigest() != held.tokenizer_digest:
@@ -113,17 +151,25 @@ def _window(name: str, tokens: int, model: ResolvedModel, tokenizer: TextTokeniz
             "tokenizer this model does not use; accepted: prompt (text) or prompt_ids",
         )
     kind, _, number = name.partition("-")
-    windows = held.prose if kind == "prose" else held.code
-    if int(number) >= len(windows):
+    windows, first = held.prose if kind == "prose" else held.code, int(number)
+    if batch > len(windows):
         raise SettingError(
-            ("workload", "prompt_window"), f"read {name!r}; accepted: {kind}-0 to {kind}-{len(windows) - 1}"
+            ("workload", "batch"),
+            f"read {batch}; there are {len(windows)} windows of {kind} to take prompt_tokens from, accepted: "
+            f"at most as many, or prompts",
+        )
+    if first + batch > len(windows):
+        several = f" with a batch of {batch}" if batch > 1 else ""
+        raise SettingError(
+            ("workload", "prompt_window"),
+            f"read {name!r}{several}; accepted: {kind}-0 to {kind}-{len(windows) - batch}",
         )
     if tokens > windows.shape[1]:
         raise SettingError(
             ("workload", "prompt_tokens"), f"read {tokens}; a held-out window has {windows.shape[1]} tokens"
         )
-    ids = tuple(int(item) for item in windows[int(number), :tokens])
-    return Prompt(tokens, ids, tokenizer.decode(ids) if tokenizer else None)
+    every = (tuple(map(int, window[:tokens])) for window in windows[first : first + batch])
+    return tuple(Prompt(tokens, ids, tokenizer.decode(ids) if tokenizer else None) for ids in every)
 
 
 def _check_stock(scenario: Scenario, model: ResolvedModel, prompt: Prompt) -> None:

@@ -23,6 +23,7 @@ def plan_of(scenario: Scenario, config: ModelConfig, prompt_tokens: int) -> Plan
         reveal=scenario.protocol.reveal,
         stop_at_eos=scenario.workload.stop == "eos",
         eos_id=config.eos_id,
+        batch=scenario.workload.batch,
     )
 
 

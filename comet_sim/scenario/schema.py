@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
@@ -66,8 +66,15 @@ def _window(name: str | None) -> str | None:
     return name
 
 
+def _one_of_several(value: Any) -> Any:
+    ids = isinstance(value, list | tuple) and all(type(item) is int and item >= 0 for item in value)
+    if not value or not (isinstance(value, str) or ids):
+        raise ValueError(f"read {value!r}; accepted: text, or a list of token ids")
+    return value
+
+
 class WorkloadSpec(_Table):
-    """What the user asks: one of `prompt`, `prompt_ids` and `prompt_tokens`, and how much to generate."""
+    """What the user asks: one of `prompt`, `prompt_ids`, `prompts` and `prompt_tokens`, and how much to generate."""
 
     prompt: Annotated[
         str | None,
@@ -79,13 +86,20 @@ class WorkloadSpec(_Table):
         tuple[Annotated[int, Field(ge=0, strict=True)], ...] | None,
         Field(min_length=1, description="The prompt as token ids."),
     ] = None
+    prompts: Annotated[
+        tuple[Annotated[str | tuple[int, ...], BeforeValidator(_one_of_several)], ...] | None,
+        Field(
+            min_length=1,
+            description="Prompts served together, of equally many tokens: each a text or a list of token ids.",
+        ),
+    ] = None
     prompt_tokens: Annotated[
         int | None,
         Field(
             ge=1,
             strict=True,
             description="Length of the prompt. In exact runs its tokens are the first of a held-out window "
-            "(`prompt_window`); shape runs need no more than the length.",
+            "(`prompt_window`; a batch takes as many windows in a row); shape runs need no more than the length.",
         ),
     ] = None
     prompt_window: Annotated[
@@ -105,25 +119,60 @@ class WorkloadSpec(_Table):
             description="Tokens to generate: one by the prompt pass, each other by a decode step.",
         ),
     ] = 16
-    batch: Annotated[Literal[1], Field(description="Prompts served together; one at a time so far.")] = 1
+    batch: Annotated[
+        int,
+        Field(
+            ge=1,
+            strict=True,
+            description="Prompts served together: weights are masked and sent once for all. With `prompts`, their "
+            "number.",
+        ),
+    ] = 1
     stop: Annotated[
         Literal["length", "eos"],
         Field(
             description="When to stop: after output_tokens, or also at the end-of-sequence token, which "
-            "tells the servers so (exact runs only)."
+            "tells the servers so (exact runs of a single prompt only)."
         ),
     ] = "length"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_as_prompts(cls, given: Any) -> Any:
+        prompts = given.get("prompts") if isinstance(given, dict) else None
+        if isinstance(prompts, list | tuple) and prompts and "batch" not in given:
+            return {**given, "batch": len(prompts)}
+        return given
+
     @model_validator(mode="after")
     def _one_prompt(self) -> Self:
-        names = ("prompt", "prompt_ids", "prompt_tokens")
+        names = ("prompt", "prompt_ids", "prompts", "prompt_tokens")
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) != 1:
             read = " and ".join(given) if given else "none of them"
             raise ValueError(f"give exactly one of {', '.join(names)}, but read {read}")
         if self.prompt_window is not None and self.prompt_tokens is None:
             raise SettingError(("prompt_window",), "says where prompt_tokens come from, but there are none")
+        self._check_batch(given[0])
         return self
+
+    def _check_batch(self, kind: str) -> None:
+        batch = self.batch
+        if self.prompts is not None and len(self.prompts) != batch:
+            count = len(self.prompts)
+            raise SettingError(
+                ("batch",), f"read {batch}, but the number of prompts is {count}; accepted: {count}"
+            )
+        if batch > 1 and kind in ("prompt", "prompt_ids"):
+            raise SettingError(
+                ("batch",),
+                f"read {batch}, but there is one prompt; accepted: 1, or in place of {kind}: prompts (a list of "
+                f"{batch}) or prompt_tokens",
+            )
+        if batch > 1 and self.stop == "eos":
+            raise SettingError(
+                ("stop",), f"read 'eos', but the texts of a batch of {batch} end together; accepted: length"
+            )
 
 
 class NetworkChoice(LinkSpec):

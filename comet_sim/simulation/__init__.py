@@ -18,7 +18,7 @@ from comet_sim.scenario.prepare import Prepared, prepare
 from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
 from comet_sim.scenario.schema import Scenario, SystemSpec
 from comet_sim.simulation.caveats import warnings_of
-from comet_sim.simulation.stage import PARTIES, Inference, Progress, play
+from comet_sim.simulation.stage import PARTIES, Inference, Progress, TokenIds, play
 from comet_sim.simulation.summary import summarise
 from comet_sim.simulation.used import network_facts
 from comet_sim.trace.recorder import Recorder
@@ -33,18 +33,24 @@ __all__ = ["Progress", "Result", "simulate", "simulate_async"]
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a run gives back; `summary` is what `summary.json` holds, `trace` every message of the run."""
+    """What a run gives back; `summary` is what `summary.json` holds, `trace` every message of the run.
+
+    Of several prompts served together `token_ids` holds a list each, and `texts` the text of each; `text` is None.
+    """
 
     system: str
     text: str | None
-    token_ids: list[int]
+    token_ids: TokenIds
     summary: dict[str, Any]
     trace: Trace
     folder: Path | None
+    texts: list[str] | None = None
 
     def __repr__(self) -> str:
         online = self.summary["phases"]["online"]
         said = "" if self.text is None else f"text {reprlib.repr(self.text)}, "
+        if self.texts is not None:
+            said = f"{len(self.texts)} texts, "
         return (
             f"<Result of {self.system}: {said}"
             f"online {format_duration(online['time_ns'])}, {online['rounds']:,} rounds, "
@@ -81,10 +87,16 @@ def simulate(
     try:
         outcome = play(run, names, recorder, progress)
         trace = Trace.of(recorder)
-        text = prepared.tokenizer.decode(outcome.token_ids) if run.exact and prepared.tokenizer else None
+        every = (
+            [prepared.tokenizer.decode(ids) for ids in outcome.sequences]
+            if run.exact and prepared.tokenizer
+            else None
+        )
+        text, texts = _one_or_several(every, run.plan.batch)
         summary = {
             **described,
             "text": text,
+            "texts": texts,
             "warnings": [
                 *(checkpoint.warnings if checkpoint else ()),
                 *warnings_of(run.plan.fraction_bits, outcome.auditor),
@@ -94,7 +106,14 @@ def simulate(
     except BaseException:
         recorder.abort()
         raise
-    return Result(system.label, text, outcome.token_ids, summary, trace, folder)
+    return Result(system.label, text, outcome.token_ids, summary, trace, folder, texts)
+
+
+def _one_or_several(texts: list[Any] | None, batch: int) -> tuple[Any, list[Any] | None]:
+    """Return what there is of a single sequence, and what there is of several: None for the other."""
+    if texts is None:
+        return None, None
+    return (texts[0], None) if batch == 1 else (None, texts)
 
 
 async def simulate_async(
@@ -133,7 +152,7 @@ def _inference(
         dealing=Dealing(protocol.dealer, stock_of(protocol)),
         exponents=dict(prepared.model.metadata().norm_scales),
         weights=checkpoint.weights if checkpoint else None,
-        prompt=(prepared.prompt.ids or ()) if checkpoint else (),
+        prompt=[id for prompt in prepared.prompts for id in prompt.ids or ()] if checkpoint else (),
         audit=protocol.audit,
     )
 
@@ -141,6 +160,7 @@ def _inference(
 def _describe(
     scenario: Scenario, system: SystemSpec, prepared: Prepared, run: Inference, version: str
 ) -> dict[str, Any]:
+    prompt, prompts = _one_or_several([prompt.text for prompt in prepared.prompts], run.plan.batch)
     return {
         "title": scenario.title,
         "model": scenario.model,
@@ -151,7 +171,9 @@ def _describe(
         "execution": scenario.execution,
         "dealer_mode": scenario.protocol.dealer,
         "seed": scenario.seed,
-        "prompt": prepared.prompt.text,
+        "batch": run.plan.batch,
+        "prompt": prompt,
+        "prompts": prompts,
         "prompt_tokens": prepared.prompt.tokens,
         "output_tokens": scenario.workload.output_tokens,
         "network": network_facts(scenario.network.profile, run.topology),

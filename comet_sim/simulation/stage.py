@@ -36,10 +36,12 @@ from comet_sim.roles import dealer, owner, server, user
 from comet_sim.roles.plan import SERVERS, Plan
 from comet_sim.simulation.seat import Seat
 
-__all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "play"]
+__all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "TokenIds", "play"]
 
 PARTIES = ("user", "server0", "server1", "dealer", "owner")
 PHASES = {phase: phase.label for phase in Phase}
+
+TokenIds = list[int] | list[list[int]]
 
 
 class Progress(Protocol):
@@ -51,7 +53,10 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Inference:
-    """All that decides one run; a shape run has no `weights` (floats by canonical name) and no `prompt` ids."""
+    """All that decides one run; a shape run has no `weights` (floats by canonical name) and no `prompt` ids.
+
+    `prompt` holds the ids of all sequences of the batch, one after the other.
+    """
 
     config: ModelConfig
     plan: Plan
@@ -86,9 +91,10 @@ class Inference:
 class Outcome:
     """What a run left besides its trace."""
 
-    token_ids: list[int]
+    sequences: list[list[int]]
+    """Token ids of each sequence; empty in shape runs."""
     token_times: list[int]
-    """Virtual time at which the user knew each token, ns."""
+    """Virtual time at which the user knew each token (of all sequences), ns."""
     phase_ends: dict[Phase, int]
     auditor: Auditor | None
     stock_peak: int
@@ -97,6 +103,11 @@ class Outcome:
     """Correction elements dealt and never used: the run stopped early."""
     sparsity: SparsityRecord | None = None
     """Under Comet, what was opened and worked on, as server 0 saw it."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Token ids: of a single sequence a list, of several a list of lists."""
+        return self.sequences if len(self.sequences) > 1 else [id for ids in self.sequences for id in ids]
 
 
 class _Stage:
@@ -118,7 +129,7 @@ class _Stage:
         # Replays say neither when a correction is asked for nor when it is needed.
         immediate = not run.exact and self.supply.immediate
         self.transcripts: dict[Any, Transcript] | None = {} if immediate else None
-        self.ids: list[int] = []
+        self.ids: list[list[int]] = [[] for _ in range(run.plan.batch)]
         self.times: list[int] = []
         self.ends: dict[Phase, int] = {}
         self.record = SparsityRecord()
@@ -257,14 +268,14 @@ class _Stage:
     async def _user(self) -> None:
         party = self.parties["user"]
 
-        def on_token(time: int, token: int | None) -> None:
+        def on_tokens(time: int, tokens: list[int] | None) -> None:
             self.times.append(time)
-            if token is not None:
-                self.ids.append(token)
+            for ids, token in zip(self.ids, tokens or (), strict=tokens is not None):
+                ids.append(token)
             self.report(len(self.times), self.run.plan.output_tokens)
 
         prompt = party.vault["prompt"]
-        await user.ask(Strand(party), self.servers, self.run.plan, self.ops, prompt, on_token)
+        await user.ask(Strand(party), self.servers, self.run.plan, self.ops, prompt, on_tokens)
 
     async def _serve(self, index: int) -> None:
         supply = self.supply if index else None
@@ -295,7 +306,7 @@ def play(run: Inference, names: Names, observer: Observer, progress: Progress | 
     with ungrouped(), _frozen_garbage():
         run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(
-        stage.ids,
+        stage.ids if run.exact else [],
         stage.times,
         stage.ends,
         stage.auditor,

@@ -13,7 +13,7 @@ from comet_sim.trace.store import Trace
 
 __all__ = ["SUMMARY_SCHEMA", "summarise"]
 
-SUMMARY_SCHEMA = 1
+SUMMARY_SCHEMA = 2
 
 _ONLINE = Phase.ONLINE.label
 _PART_DEPTH = 3

@@ -71,7 +71,7 @@ def test_check_compares_with_transformers(tmp_path):
 
 
 def test_check_ends_in_1_where_the_text_differs(tmp_path, monkeypatch):
-    monkeypatch.setattr("comet_sim.cli.check.plain_generate", lambda prepared, scenario: (1, 2))
+    monkeypatch.setattr("comet_sim.cli.check.plain_generate", lambda prepared, scenario: [(1, 2)])
     shown = call("run", "demo", *SHORT, "--check", "--out", tmp_path, "-q", code=1)
     assert "output token 0 (from 0) differs" in shown.stdout
 

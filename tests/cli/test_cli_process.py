@@ -144,7 +144,7 @@ def test_a_reader_who_leaves_is_no_error(tmp_path, arguments):
 
 def test_a_reader_who_leaves_does_not_hide_a_failed_check(tmp_path):
     script = (
-        "import comet_sim.cli.check as check\ncheck.plain_generate = lambda *_: (1,)\n"
+        "import comet_sim.cli.check as check\ncheck.plain_generate = lambda *_: [(1,)]\n"
         "from comet_sim.cli import main\nmain()"
     )
     reader, writer = os.pipe()

@@ -12,7 +12,7 @@ import pytest
 
 from comet_sim.baselines import SUITES
 from comet_sim.comet.decoder import extra_shapes
-from comet_sim.comet.masks import MaskSource
+from comet_sim.comet.masks import MaskSource, stacked
 from comet_sim.comet.plain import SkippingDecoder, by_part, true_masks
 from comet_sim.comet.settings import CometSettings
 from comet_sim.events import Names
@@ -34,7 +34,8 @@ class Run:
 
     outcome: Outcome
     trace: Trace
-    expected: list[int]
+    expected: Any
+    """Token ids; of several prompts a list each."""
 
 
 @cache
@@ -66,16 +67,19 @@ def run_comet(
     settings: CometSettings | None = None,
     *,
     prompt: Sequence[int] = PROMPT,
+    prompts: Sequence[Sequence[int]] = (),
     output: int = 3,
     exact: bool = True,
     masks: MaskSource | None = None,
     suite: str = "crypten-accurate",
     **inference: Any,
 ) -> Run:
-    """Run a demo model under Comet with oracle masks (or the given ones)."""
+    """Run a demo model under Comet with oracle masks (or the given ones); `prompts` are served together."""
     settings = settings or CometSettings(source="oracle")
     loaded = checkpoint(model)
-    expected, true = oracle(model, prompt, output, heads=settings.heads)
+    prompts = prompts or (prompt,)
+    every = [oracle(model, each, output, heads=settings.heads) for each in prompts]
+    expected = [ids for ids, _ in every]
     weights = dict(loaded.weights)
     # An oracle's predictor is asked all the same; what it says is not used.
     draws = np.random.default_rng(0)
@@ -83,21 +87,21 @@ def run_comet(
         weights[name] = draws.normal(size=shape) * 0.05
     run = Inference(
         config=loaded.config,
-        plan=Plan(len(prompt), output, loaded.config.vocab),
+        plan=Plan(len(prompts[0]), output, loaded.config.vocab, batch=len(prompts)),
         suite=SUITES[suite],
         topology=load_profile("lan-5g").resolve(PARTIES),
         device=DEVICES["cpu"],
         seed=7,
         exponents=dict(loaded.metadata.norm_scales),
         weights=weights if exact else None,
-        prompt=prompt if exact else (),
+        prompt=[id for each in prompts for id in each] if exact else (),
         comet=settings,
-        masks=masks or true,
+        masks=masks or stacked([true for _, true in every]),
     )
     names = Names()
     recorder = Recorder(names, None)
     outcome = play(replace(run, **inference), names, recorder)
-    return Run(outcome, Trace.of(recorder), expected)
+    return Run(outcome, Trace.of(recorder), expected if len(prompts) > 1 else expected[0])
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def test_a_byte_order_mark_is_no_part_of_a_scenario(tmp_path):
         ({"systems.0": 3}, "systems.0: read 3; accepted: a table with keys of name, suite"),
         ({"seed": 1.5}, "seed: read 1.5; accepted: a whole number"),
         ({"seed": 2**63}, "seed: read 9223372036854775808; accepted: below 9223372036854775808"),
-        ({"workload.batch": 2}, "workload.batch: read 2; accepted: 1"),
+        ({"workload.batch": 0}, "workload.batch: read 0; accepted: 1 or more"),
         ({"workload.prompt": ""}, "workload.prompt: read ''; accepted: text of 1 character or more"),
         ({"workload.prompt_window": "poem-1"}, "workload.prompt_window: read 'poem-1'; accepted: prose- or"),
         ({"protocol.audit": "maybe"}, "protocol.audit: read 'maybe'; accepted: true or false"),
