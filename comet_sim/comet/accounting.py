@@ -38,7 +38,7 @@ class Changed:
 def require_accounting() -> Any:
     """Return dp-accounting's module of privacy loss distributions; InputError when it is not installed."""
     try:
-        from dp_accounting.pld import privacy_loss_distribution  # type: ignore[import-untyped]
+        from dp_accounting.pld import privacy_loss_distribution
     except ImportError:
         raise InputError(
             "noise on revealed counts needs dp-accounting to say what it adds up to; install the extra: "

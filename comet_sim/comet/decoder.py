@@ -15,6 +15,7 @@ from comet_sim.comet.indexing import Call, Part, column_order, row_order, shuffl
 from comet_sim.comet.kv_cache import CometCache, LayerCache
 from comet_sim.comet.masks import Opener
 from comet_sim.comet.predictor import predict, predictor_shapes
+from comet_sim.comet.privacy import hide_counts, noise_of
 from comet_sim.comet.record import SparsityRecord
 from comet_sim.comet.settings import CometSettings
 from comet_sim.comet.simm import simm
@@ -170,8 +171,12 @@ class CometDecoder(PrivateDecoder):
             return await predict(s, self.weights, f"layer{layer}/predictor/{part}", x, delta)
 
     async def opened(self, s: Session, bits: Any, call: Call) -> Mask:
-        """Open a mask, and enter what that lets the servers link in the ledger."""
+        """Open a mask, its counts under noise if they are to be, and enter what servers can link in the ledger."""
+        noise = noise_of(self.settings, call.part)
         with s.scope("indexing"):
+            if noise is not None:
+                with s.scope("privacy"):
+                    bits = await hide_counts(s, bits, noise, call)
             mask = await self.opener.open(s, bits, call)
             if s.index == 0:
                 what = f"active {'neurons' if call.part == 'ffn' else 'heads'}"

@@ -128,15 +128,29 @@ _LASTING = {
 
 
 def why_opened(settings: CometSettings, call: Call) -> str:
-    """Say in a sentence of the reveal ledger what the opened mask lets its readers link."""
+    """Say in a sentence of the reveal ledger what the opened mask lets its readers link, and how exact counts are."""
     lasting = settings.columns if isinstance(settings.columns, str) else "per-inference"
     if call.part == "heads" and lasting == "per-call":
         lasting = "per-inference"
     text = _LASTING[lasting]
     if isinstance(settings.columns, int):
         text = f"columns in one order for {settings.columns} tokens: counts, overlaps and frequencies within them"
-    if lasting == "per-call" and call.tokens * call.batch == 1:
+    only_count = lasting == "per-call" and call.tokens * call.batch == 1
+    if only_count:
         text = "columns in an order of this call: the number of active columns and nothing else"
-    if call.part == "heads":
-        return f"{text}; tokens in their order"
-    return f"{text}; tokens in a fresh order" if call.rows is not None else f"{text}; tokens in their order"
+    rows = "tokens in a fresh order" if call.rows is not None else "tokens in their order"
+    text = f"{text}; {rows}" if call.part == "heads" or not only_count else text
+    return f"{text}; {_how_exact(settings, call.part, only_count)}"
+
+
+def _how_exact(settings: CometSettings, part: Part, only_count: bool) -> str:
+    """Say whether counts are the true ones, and what noise on them is worth."""
+    privacy = settings.privacy
+    noise = None if privacy is None else privacy.ffn if part == "ffn" else privacy.heads
+    if noise is None:
+        return "exact counts"
+    text = (
+        f"each token's count under noise, ({noise.epsilon:g}, {noise.delta:g})-private for one bit of the mask, and "
+        "each server knows its own half of the noise"
+    )
+    return text if only_count else f"{text}; it protects counts, not which columns tokens have in common"

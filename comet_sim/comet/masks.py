@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.comet.indexing import Call, Part, column_order, open_bits
+from comet_sim.comet.privacy import IdealNoise
 from comet_sim.errors import CometSimError
 from comet_sim.models.config import ModelConfig
 from comet_sim.mpc.correlated import Order
@@ -80,10 +81,18 @@ class Opened:
 class Given:
     """Masks given from outside; the predictor's messages are sent all the same.
 
-    `prgs` are the streams both servers share with the dealer: the secret orders follow from them.
+    `prgs` are the streams both servers share with the dealer: the secret orders follow from them. `noise` adds what
+    hides counts.
     """
 
-    def __init__(self, config: ModelConfig, source: MaskSource, prgs: tuple[Prg, Prg]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        source: MaskSource,
+        prgs: tuple[Prg, Prg],
+        noise: IdealNoise | None = None,
+    ) -> None:
+        self._noise = noise
         self._config = config
         self._source = source
         self._prgs = prgs
@@ -97,7 +106,8 @@ class Given:
             raise CometSimError(f"a mask of shape {mask.shape} was given where {bits.shape} is needed")
         if call.versions:
             mask = mask[:, self._columns(call)]
-        return mask if call.rows is None else mask[call.rows.joined(*self._prgs)]
+        hidden = mask if call.rows is None else mask[call.rows.joined(*self._prgs)]
+        return hidden if self._noise is None else self._noise.hide(hidden, call)
 
     async def move(self, s: Session, bits: Any, public: Mask, order: Order) -> Mask:
         """Send what opening the bits sends, and return what was public in the new order."""

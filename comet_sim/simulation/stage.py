@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from comet_sim.actors import DeviceProfile, Party, Strand, World
 from comet_sim.comet.decoder import CometDecoder, extra_shapes
 from comet_sim.comet.masks import AllActive, Given, MaskSource, Opened, Opener
+from comet_sim.comet.privacy import IdealNoise
 from comet_sim.comet.record import SparsityRecord
 from comet_sim.comet.settings import CometSettings
 from comet_sim.errors import ungrouped
@@ -155,7 +156,11 @@ class _Stage:
         if run.masks is None:
             return Opened()
         first, second = (Prg(stream_key(run.seed, "dealer", "seed", name)) for name in SERVERS)
-        return Given(run.config, run.masks, (first, second))
+        noise = None
+        if run.comet is not None and run.comet.privacy is not None:
+            own0, own1 = (Prg(stream_key(run.seed, name, "private")) for name in SERVERS)
+            noise = IdealNoise(run.comet.privacy, (first, second), (own0, own1))
+        return Given(run.config, run.masks, (first, second), noise)
 
     def _model(self, weights: Mapping[str, Any], opener: Opener, index: int | None) -> PrivateDecoder:
         run = self.run
