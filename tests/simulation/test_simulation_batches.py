@@ -48,8 +48,9 @@ def _alone(model: str) -> list[Result]:
     ]
 
 
-@pytest.mark.parametrize("protocol", [{}, OTHER_WAYS], ids=["default", "other ways"])
-@pytest.mark.parametrize("model", DEMO_NAMES)
+@pytest.mark.parametrize(
+    ("model", "protocol"), [*((name, {}) for name in DEMO_NAMES), ("reglu-llama-demo", OTHER_WAYS)]
+)
 def test_each_sequence_says_what_it_says_alone(model: str, protocol: dict[str, Any]) -> None:
     together = _run(model, protocol=protocol)
     alone = _alone(model)
