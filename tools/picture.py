@@ -25,7 +25,7 @@ def main() -> None:
     out = Console(record=True, width=118, file=io.StringIO(), force_terminal=True, highlight=False)
     out.print("$ comet-sim run demo --check\n")
     show_summary(out, result.summary, Path("runs/demo") / result.system)
-    comparisons = compare_with_plain(prepare(scenario), scenario, {result.system: result.summary})
+    comparisons = compare_with_plain(prepare(scenario), scenario, {result.system: result.summary}, {})
     for label, comparison in comparisons.items():
         show_comparison(out, label, comparison)
     # Without the web fonts rich asks for: a picture of ours must not fetch anything.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
+from comet_sim.comet.indexing import Part
+from comet_sim.comet.plain import SkippingDecoder, all_active, by_part, in_order
 from comet_sim.errors import InputError
 from comet_sim.scenario import Prepared, Scenario
 
@@ -19,6 +24,7 @@ class Comparison:
     private: tuple[int, ...]
     plain: tuple[int, ...]
     plain_text: str | None
+    reference: str = "plain transformers"
 
     @property
     def equal(self) -> bool:
@@ -38,6 +44,7 @@ class Comparison:
         """Return the comparison for JSON."""
         return {
             "equal": self.equal,
+            "reference": self.reference,
             "first_difference": self.first_difference,
             "plain_token_ids": list(self.plain),
             "plain_text": self.plain_text,
@@ -54,21 +61,53 @@ def require_plain_model(scenario: Scenario) -> None:
 
 
 def compare_with_plain(
-    prepared: Prepared, scenario: Scenario, summaries: dict[str, dict[str, Any]]
+    prepared: Prepared,
+    scenario: Scenario,
+    summaries: dict[str, dict[str, Any]],
+    masks: dict[str, Sequence[tuple[Part, int, Any]]],
 ) -> dict[str, Comparison]:
     """Return the comparison of each system's tokens with the plain model's; needs torch and transformers.
 
-    Of several prompts served together each is compared, under the system's name and its position, such as `dense[0]`.
+    A system that skipped something (`masks`, as opened) is compared with the plain model that skips the same. Of
+    several prompts served together each is compared, under the system's name and its position, such as `dense[0]`.
     """
     found: dict[str, Comparison] = {}
-    plain = plain_generate(prepared, scenario)
+    dense: list[tuple[int, ...]] | None = None
     several = scenario.workload.batch > 1
     for label, each in summaries.items():
+        reference = "plain transformers"
+        if masks.get(label):
+            plain = _skipping_generate(prepared, scenario, masks[label])
+            reference = "the plain model with the same neurons and heads skipped"
+        else:
+            plain = dense = dense or plain_generate(prepared, scenario)
         private = each["token_ids"] if several else [each["token_ids"]]
         for i, (ours, theirs) in enumerate(zip(private, plain, strict=True)):
             text = prepared.tokenizer.decode(theirs) if prepared.tokenizer else None
-            found[f"{label}[{i}]" if several else label] = Comparison(tuple(ours), theirs, text)
+            name = f"{label}[{i}]" if several else label
+            found[name] = Comparison(tuple(ours), theirs, text, reference)
     return found
+
+
+def _skipping_generate(
+    prepared: Prepared, scenario: Scenario, masks: Sequence[tuple[Part, int, Any]]
+) -> list[tuple[int, ...]]:
+    """Return the tokens the plain float64 model generates greedily with the masks that were opened, by prompt."""
+    checkpoint, batch = prepared.model.load(), len(prepared.prompts)
+    parts = {part for part, _, _ in masks}
+    every = []
+    for i, prompt in enumerate(prepared.prompts):
+        source = in_order((part, layer, np.split(mask, batch)[i]) for part, layer, mask in masks)
+        chosen = by_part(
+            ffn=source if "ffn" in parts else all_active, heads=source if "heads" in parts else all_active
+        )
+        plain = SkippingDecoder(checkpoint.config, checkpoint.weights, chosen)
+        assert prompt.ids is not None, "exact runs always have token ids"
+        found = plain.generate(list(prompt.ids), scenario.workload.output_tokens)
+        if scenario.workload.stop == "eos" and checkpoint.config.eos_id in found:
+            found = found[: found.index(checkpoint.config.eos_id) + 1]
+        every.append(tuple(found))
+    return every
 
 
 def plain_generate(prepared: Prepared, scenario: Scenario) -> list[tuple[int, ...]]:

@@ -19,6 +19,7 @@ from comet_sim.units import format_count, format_duration, format_size
 
 __all__ = ["show_comparison", "show_summary", "show_systems"]
 
+_READERS = {"server0": "S0", "server1": "S1", "dealer": "D", "user": "U"}
 _SENDERS = ("server0", "server1", "dealer", "user", "owner")
 _PARTS = {
     "compute": "compute",
@@ -38,7 +39,14 @@ def show_summary(out: Console, summary: dict[str, Any], folder: Path, changes: S
     out.print(_heading(summary, changes))
     out.print(_conversation(summary))
     show(out, _latency(summary))
-    for shown in (_phases(summary), _where(summary, out), _parts(summary, out), _reveals(summary)):
+    tables = (
+        _phases(summary),
+        _where(summary, out),
+        _parts(summary, out),
+        _skipped(summary),
+        _reveals(summary),
+    )
+    for shown in tables:
         if shown is not None:
             out.print()
             show(out, shown)
@@ -52,11 +60,16 @@ def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
     """Print whether a run's text is that of the plain model, and where it first differs."""
     if comparison.equal:
         out.print(
-            Text(f"check {label}: equal, all {len(comparison.plain)} tokens, to plain transformers", "green")
+            Text(
+                f"check {label}: equal, all {len(comparison.plain)} tokens, to {comparison.reference}",
+                "green",
+            )
         )
         return
     at = comparison.first_difference
-    out.print(Text(f"check {label}: output token {at} (from 0) differs from plain transformers", "bold red"))
+    out.print(
+        Text(f"check {label}: output token {at} (from 0) differs from {comparison.reference}", "bold red")
+    )
     out.print(plain(f"  private {list(comparison.private)}"))
     out.print(plain(f"  plain   {list(comparison.plain)} {comparison.plain_text!r}"))
 
@@ -202,10 +215,66 @@ def _parts(summary: dict[str, Any], out: Console) -> Table | None:
 def _reveals(summary: dict[str, Any]) -> Table | None:
     if not summary["reveals"]:
         return None
-    shown = table("What was revealed", "what", "to", "times", "elements", "why", right=("times", "elements"))
+    columns = ("what", *_READERS.values(), "times", "elements", "why")
+    shown = table("What was revealed, and to whom", *columns, right=("times", "elements"))
     for row in summary["reveals"]:
+        readers = row["audience"].split(",")
+        marks = ("x" if party in readers else "" for party in _READERS)
         numbers = (f"{row['reveals']:,}", format_count(row["elements"]))
-        shown.add_row(plain(row["what"]), plain(row["audience"]), *numbers, plain(row["why"]))
+        shown.add_row(plain(row["what"]), *marks, *numbers, plain(row["why"]))
+    return shown
+
+
+def _skipped(summary: dict[str, Any]) -> Table | None:
+    """Return what Comet left out: active shares of masks, what was sent of weights, and the KV cache."""
+    comet = summary.get("comet")
+    if not comet:
+        return None
+    shown = table(
+        "What Comet skipped (shares of all entries of the masks opened)", "part", "figures", "detail"
+    )
+    for name, part in (("neurons", comet["neurons"]), ("heads", comet["heads"])):
+        if part and part["density"] is not None:
+            layers = ", ".join(f"{100 * share:.0f}%" for share in part["by_layer"][:8])
+            more = " ..." if len(part["by_layer"]) > 8 else ""
+            shown.add_row(
+                name,
+                f"{100 * part['density']:.1f}% active, {100 * part['columns_sent']:.1f}% of columns sent",
+                f"active by layer: {layers}{more}",
+            )
+    cache = comet["cache"]
+    if cache:
+        shown.add_row(
+            "KV cache",
+            f"{cache['hits']:,} hits, {cache['misses']:,} misses",
+            f"policy {comet['settings']['policy']}; {format_size(cache['kept_input_bytes'])} of layer inputs kept "
+            "at each server for refills",
+        )
+    for name in ("neurons", "heads"):
+        noise = comet["privacy"][name]
+        if noise is None:
+            continue
+        if noise["counts"] == "exact":
+            shown.add_row(f"counts of {name}", "exact", "no noise: exact counts are revealed")
+            continue
+        token = noise["one_token"]["epsilon"]
+        total = (
+            "no guarantee"
+            if token is None
+            else f"epsilon {token:.3g}, delta {noise['one_token']['delta']:.1g}"
+        )
+        shown.add_row(
+            f"counts of {name}",
+            f"noise: epsilon {noise['epsilon']:g}, delta {noise['delta']:g} a bit of one reveal",
+            f"{noise['reveals']:,} reveals; for all bits of one token together: {total}",
+        )
+    products = comet["products"]
+    if products["components_mean"] is not None:
+        shown.add_row(
+            "components",
+            f"{products['components_mean']:.2f} a mask of several tokens, at most {products['components_max']}",
+            f"the largest spans {100 * products['largest_component_share']:.1f}% of the blocks computed",
+        )
     return shown
 
 

@@ -52,6 +52,7 @@ def run_scenario(
 
     summaries: dict[str, dict[str, Any]] = {}
     comparisons: dict[str, Comparison] = {}
+    masks: dict[str, Any] = {}
     with interruptible(), _kept(RunFolder.create(out, run_name(file), scenario)) as folder:
         for system in scenario.systems:
             with folder.system(system.label) as partial:
@@ -59,8 +60,9 @@ def run_scenario(
                     result = simulate(scenario, system, folder=partial, progress=progress)
                 write_summary(partial, result.summary)
             summaries[system.label] = result.summary
+            masks[system.label] = result.masks
         if check:
-            comparisons = compare_with_plain(prepare(scenario), scenario, summaries)
+            comparisons = compare_with_plain(prepare(scenario), scenario, summaries, masks)
     if as_json:
         _warn(summaries)
         print_json(_document(scenario, folder, summaries, comparisons))

@@ -70,7 +70,18 @@ class CometDecoder(PrivateDecoder):
     `weights` holds the predictors' weights beside the model's; orders of columns change it in place.
     """
 
-    __slots__ = ("_versions", "attention", "batch", "opener", "partial", "position", "record", "settings")
+    __slots__ = (
+        "_cache",
+        "_versions",
+        "attention",
+        "batch",
+        "opener",
+        "partial",
+        "passes",
+        "position",
+        "record",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -89,8 +100,11 @@ class CometDecoder(PrivateDecoder):
         self.partial = Partial()
         # What server 0 writes down for the summary; nobody else does.
         self.record: SparsityRecord | None = None
+        # How many passes a run takes at most, the prompt's counted: public. None: nobody says.
+        self.passes: int | None = None
         self.position = 0
         self.batch = 1
+        self._cache: CometCache | None = None
         self._versions = Versions()
         self.attention = SparseAttention(self)
 
@@ -103,13 +117,17 @@ class CometDecoder(PrivateDecoder):
 
     async def forward(self, s: Session, onehot: Any, cache: CometCache) -> Any:  # type: ignore[override]
         """Return shares of the next tokens' logits (B, V) after m tokens of B sequences, one-hot rows (B m, V)."""
-        self.position, self.batch = cache.length, cache.batch
+        self.position, self.batch, self._cache = cache.length, cache.batch, cache
         lasts = self.settings.columns
         # The prompt pass is the first step: R steps on, its columns have served R times.
         if isinstance(lasts, int) and cache.steps and cache.steps % lasts == 0:
             await self._renew_orders(s, cache)
         cache.steps += 1
         return await super().forward(s, onehot, cache)  # type: ignore[arg-type]
+
+    def passes_left(self, cache: CometCache) -> int | None:
+        """Return how many passes may follow the present one."""
+        return None if self.passes is None else max(0, self.passes - cache.steps)
 
     # -- secret orders --------------------------------------------------------------------------------
 
@@ -145,17 +163,21 @@ class CometDecoder(PrivateDecoder):
             return
         for layer in range(self.config.layers):
             if self.settings.heads:
-                self._versions.advance("heads", layer)
+                self._advance("heads", layer)
             if self.settings.ffn and self.settings.columns != "per-call":
-                self._versions.advance("ffn", layer)
+                self._advance("ffn", layer)
 
     async def reorder(self, s: Session, part: Part, layer: int) -> Order:
         """Put a layer's neurons or heads into the next secret order; return that of neurons, or of K/V heads."""
-        version = self._versions.advance(part, layer)
+        version = self._advance(part, layer)
         with s.scope(f"order/{part}"):
             await shuffle_weights(s, self.config, self._shares, part, layer, version)
-        self.linear.renew(f"layer{layer}/{'attention' if part == 'heads' else 'ffn'}/")
         return column_order(self.config, part, layer, version, coarse=part == "heads")
+
+    def _advance(self, part: Part, layer: int) -> int:
+        """Return the number of a part's next order; its weights are new tensors, which need masks of their own."""
+        self.linear.renew(f"layer{layer}/{'attention' if part == 'heads' else 'ffn'}/")
+        return self._versions.advance(part, layer)
 
     @property
     def _shares(self) -> dict[str, Any]:
@@ -200,6 +222,26 @@ class CometDecoder(PrivateDecoder):
         return await self.attention.run(s, layer, x, cache, turns)
 
     async def _feed_forward(self, s: Session, name: str, x: Any) -> Any:
+        """Return the feed-forward's output; beside it, look ahead for the next layer, or the next pass's first."""
+        settings, cache = self.settings, self._cache
+        if not (settings.heads and settings.cache_lookahead) or cache is None:
+            return await self._neurons(s, name, x)
+        layer = (int(name.split("/")[0].removeprefix("layer")) + 1) % self.config.layers
+        state = cache.layers[layer]
+        # Whether to is public and the same for the dealer: no mask has a say in it.
+        if not state.length or (layer == 0 and self.passes_left(cache) == 0):
+            return await self._neurons(s, name, x)
+        projection = self.attention.projection
+        weight = projection.refill_weight(s, layer)
+        y, (keys, values, filled) = await s.gather(
+            lambda child: self._neurons(child, name, x),
+            lambda child: projection.look_ahead(child, layer, cache, weight),
+        )
+        state.fill(s, keys, values, filled)
+        state.mark(cache.counts, filled, ahead=True)
+        return y
+
+    async def _neurons(self, s: Session, name: str, x: Any) -> Any:
         if not self.settings.ffn:
             return await super()._feed_forward(s, name, x)
         config, settings, ops = self.config, self.settings, s.ops
@@ -235,6 +277,8 @@ class CometDecoder(PrivateDecoder):
         with s.scope(last):
             weight = self.linear.matrix(s, f"{name}/{last}/weight")
             y = await simm(s, active, weight, active_columns(mask), dealing=settings.simm)
+            if settings.simm == "counts" and s.index == 0:
+                s.reveal("dealer", "number of active neurons", "it deals for as many columns", config.ffn)
             y = self.linear.biased(s, f"{name}/{last}", s.truncate(y))
         if call.rows is not None:
             with s.scope("indexing"), s.scope("unshuffle"):

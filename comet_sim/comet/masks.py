@@ -20,7 +20,7 @@ from comet_sim.mpc.correlated import Order
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Session
 
-__all__ = ["AllActive", "Given", "MaskSource", "Opened", "Opener", "stacked"]
+__all__ = ["AllActive", "Given", "MaskSource", "Opened", "Opener", "SecretOrders", "stacked"]
 
 Mask = NDArray[np.bool_]
 MaskSource = Callable[[Part, int, int, int], Mask]
@@ -78,6 +78,39 @@ class Opened:
         return await self.open(s, bits, None)
 
 
+class SecretOrders:
+    """The orders of columns and rows that both servers' seeds make: for what is outside the protocol."""
+
+    def __init__(self, config: ModelConfig, prgs: tuple[Prg, Prg]) -> None:
+        self._config = config
+        self._prgs = prgs
+        self._columns: dict[tuple[Part, int], list[NDArray[np.int64]]] = {}
+
+    def of(self, order: Order) -> NDArray[np.int64]:
+        """Return one order: position i holds what was at its entry i."""
+        return order.joined(*self._prgs)
+
+    def columns(self, call: Call) -> NDArray[np.int64]:
+        """Return the order of a call's columns after all versions: the model's own column at each place."""
+        known = self._columns.setdefault((call.part, call.layer), [])
+        while len(known) < call.versions:
+            order = self.of(column_order(self._config, call.part, call.layer, len(known)))
+            known.append(known[-1][order] if known else order)
+        return known[call.versions - 1]
+
+    def hide(self, mask: Mask, call: Call) -> Mask:
+        """Put a mask in the model's own order into those of the call."""
+        if call.versions:
+            mask = mask[:, self.columns(call)]
+        return mask if call.rows is None else mask[self.of(call.rows)]
+
+    def show(self, mask: Mask, call: Call) -> Mask:
+        """Put an opened mask back into the model's own order."""
+        if call.rows is not None:
+            mask = mask[np.argsort(self.of(call.rows))]
+        return mask[:, np.argsort(self.columns(call))] if call.versions else mask
+
+
 class Given:
     """Masks given from outside; the predictor's messages are sent all the same.
 
@@ -92,11 +125,9 @@ class Given:
         prgs: tuple[Prg, Prg],
         noise: IdealNoise | None = None,
     ) -> None:
-        self._noise = noise
-        self._config = config
         self._source = source
-        self._prgs = prgs
-        self._orders: dict[tuple[Part, int], list[NDArray[np.int64]]] = {}
+        self._orders = SecretOrders(config, prgs)
+        self._noise = noise
 
     async def open(self, s: Session, bits: Any, call: Call) -> Mask:
         """Send what opening the bits sends, and return the given mask in the orders of the call."""
@@ -104,20 +135,10 @@ class Given:
         mask = self._source(call.part, call.layer, call.start, call.tokens)
         if mask.shape != bits.shape:
             raise CometSimError(f"a mask of shape {mask.shape} was given where {bits.shape} is needed")
-        if call.versions:
-            mask = mask[:, self._columns(call)]
-        hidden = mask if call.rows is None else mask[call.rows.joined(*self._prgs)]
+        hidden = self._orders.hide(mask, call)
         return hidden if self._noise is None else self._noise.hide(hidden, call)
 
     async def move(self, s: Session, bits: Any, public: Mask, order: Order) -> Mask:
         """Send what opening the bits sends, and return what was public in the new order."""
         await open_bits(s, bits)
-        return public[order.joined(*self._prgs)]
-
-    def _columns(self, call: Call) -> NDArray[np.int64]:
-        """Return the order of the columns after all versions: true column of each place."""
-        known = self._orders.setdefault((call.part, call.layer), [])
-        while len(known) < call.versions:
-            order = column_order(self._config, call.part, call.layer, len(known)).joined(*self._prgs)
-            known.append(known[-1][order] if known else order)
-        return known[call.versions - 1]
+        return public[self._orders.of(order)]

@@ -17,9 +17,17 @@ from comet_sim.mpc.masking import Masked
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import WORD_BYTES
 
-__all__ = ["selective_matmul"]
+__all__ = ["opened_or_passed", "selective_matmul"]
 
 Mask = NDArray[np.bool_]
+
+
+async def opened_or_passed(s: Session, *shares: Any) -> tuple[Any, ...]:
+    """Open shares; where there is nothing to open, pass the position, as the dealer does that knows no mask."""
+    if shares:
+        return await s.open(*shares)
+    s.step += 1
+    return ()
 
 
 async def selective_matmul(
@@ -54,7 +62,7 @@ async def selective_matmul(
         sent_y = [hidden_y if y_mask is None else ops.entries(hidden_y, y_mask)]
     sent_x = x - a if x_rows is None else ops.entries(x - a, x_rows)
     sent = [part for part in (sent_x, *sent_y) if part.size]
-    opened = iter(await s.open(*sent) if sent else ())
+    opened = iter(await opened_or_passed(s, *sent))
     got_x = next(opened) if sent_x.size else sent_x
     e = got_x if x_rows is None else ops.spread(got_x, x_rows)
     got_y = [next(opened) if part.size else part for part in sent_y]

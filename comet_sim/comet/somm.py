@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from comet_sim.comet.components import Components, active_columns, active_rows, components
-from comet_sim.comet.selective import selective_matmul
+from comet_sim.comet.selective import opened_or_passed, selective_matmul
 from comet_sim.comet.settings import Linear
 from comet_sim.mpc.beaver import matmul
 from comet_sim.mpc.correlated import MATMUL
@@ -71,7 +71,7 @@ async def _entry_by_entry(s: Session, x: Any, y: Any, mask: Mask) -> Any:
     a, b = (part[:count] for part in piece.seeded)
     left = s.ops.take(x, rows, 0).reshape((count, 1, inner))
     right = s.ops.take(y, columns, 1).swapaxes(0, 1).reshape((count, inner, 1))
-    e, f = await s.open(left - a, right - b) if count else (left, right)
+    e, f = await opened_or_passed(s, *((left - a, right - b) if count else ())) or (left, right)
     c = (await piece.corrected())[:count]
     s.charge(2 * count * inner, WORD_BYTES * (4 * count * inner + 2 * count))
     product = c + s.ops.matmul(e, b + f if s.index == 0 else b) + s.ops.matmul(a, f)

@@ -180,6 +180,9 @@ def _anchor(table: dict[str, Any], base: Path) -> None:
     model = table.get("model")
     if isinstance(model, str) and model not in DEMO_NAMES and (base / model).is_dir() and model:
         table["model"] = str((base / model).resolve())
+    systems = table.get("systems")
+    for system in systems if isinstance(systems, list) else ():
+        _anchor_predictor(system, base)
     network = table.get("network")
     if not isinstance(network, dict):
         return
@@ -189,6 +192,25 @@ def _anchor(table: dict[str, Any], base: Path) -> None:
         network["profile"] = str((base / profile).resolve())
 
 
+def _anchor_predictor(system: Any, base: Path) -> None:
+    """Make the predictor's file absolute if there is one at `base`."""
+    comet = system.get("comet") if isinstance(system, dict) else None
+    predictor = comet.get("predictor") if isinstance(comet, dict) else None
+    if not isinstance(predictor, dict):
+        return
+    file = predictor.get("file")
+    if isinstance(file, str) and (base / file).is_file():
+        predictor["file"] = str((base / file).resolve())
+
+
+def _instead(path: Path) -> str:
+    """Say what there is in the place of a file."""
+    if not path.is_dir():
+        return "neither file nor folder"
+    kept = path / "scenario.toml"
+    return f"a folder; the scenario it was run from is {str(kept)!r}" if kept.is_file() else "a folder"
+
+
 def _find(path: Path | str) -> Path:
     file = Path(path).expanduser()
     if file.is_file():
@@ -196,6 +218,8 @@ def _find(path: Path | str) -> Path:
     shipped = shipped_scenarios()
     if str(path) in shipped:
         return shipped[str(path)]
+    if file.exists():
+        raise InputError(f"scenario {file}: {_instead(file)}; a scenario is a TOML file")
     if file.suffix == ".toml" or len(file.parts) > 1:
         near = difflib.get_close_matches(file.name, [each.name for each in file.parent.glob("*.toml")], n=1)
         hint = f"; did you mean {str(file.with_name(near[0]))!r}?" if near else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
@@ -14,6 +14,8 @@ from comet_sim.mpc.settings import Adder, Erf, MaxMethod, Tanh, Where
 from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
 from comet_sim.network.profiles import PARTIES, LinkSpec, NetworkSpec, list_profiles, load_profile, merge
+from comet_sim.scenario.base import SettingError, Table
+from comet_sim.scenario.comet import CometSpec
 from comet_sim.units import parse_size
 
 __all__ = [
@@ -29,29 +31,14 @@ __all__ = [
     "json_schema",
 ]
 
-SYSTEMS = ("dense",)
+SYSTEMS = ("dense", "comet")
 """Systems this version can run; the names of suites are short for dense with that suite."""
-_PLANNED = ("comet", "puma")
+_PLANNED = ("puma", "mpcformer", "secformer", "bolt", "iron")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
 _WINDOW = r"^(prose|code)-[0-9]{1,4}$"
 DEFAULT_STOCK = "16MiB"
 """How far a streaming dealer runs ahead unless the scenario says otherwise."""
-
-
-class SettingError(InputError, ValueError):
-    """A setting cannot be honoured; `key` is its path in the scenario.
-
-    It is a `ValueError` too, so that pydantic reports it with all other problems of the scenario.
-    """
-
-    def __init__(self, key: tuple[str | int, ...], message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _known_device(name: str) -> str:
@@ -73,7 +60,7 @@ def _one_of_several(value: Any) -> Any:
     return value
 
 
-class WorkloadSpec(_Table):
+class WorkloadSpec(Table):
     """What the user asks: one of `prompt`, `prompt_ids`, `prompts` and `prompt_tokens`, and how much to generate."""
 
     prompt: Annotated[
@@ -235,7 +222,7 @@ class NetworkChoice(LinkSpec):
         return NetworkChoice(profile=self.profile, links=links, **given, **sections)
 
 
-class ComputeSpec(_Table):
+class ComputeSpec(Table):
     """What the parties compute on."""
 
     device: Annotated[
@@ -254,7 +241,7 @@ def _size(text: str | None) -> str | None:
     return text
 
 
-class MaskingSpec(_Table):
+class MaskingSpec(Table):
     """Masks of operands that are used again: `per-use` masks and sends them each time, as in CrypTen.
 
     `reuse` opens a tensor once under a fixed mask; the paper has no such setting.
@@ -266,7 +253,7 @@ class MaskingSpec(_Table):
     cache: Annotated[Literal["per-use", "reuse"], Field(description="Cached keys and values.")] = "per-use"
 
 
-class ProtocolSpec(_Table):
+class ProtocolSpec(Table):
     """Choices of the protocol that change its traffic or who learns what, not the model."""
 
     qkv: Annotated[
@@ -319,7 +306,7 @@ class ProtocolSpec(_Table):
     ] = True
 
 
-class VariantsSpec(_Table):
+class VariantsSpec(Table):
     """Single ways to go of the suite's protocols, instead of the suite's own: same function, other costs."""
 
     max: Annotated[
@@ -351,13 +338,13 @@ class VariantsSpec(_Table):
         return self.model_dump(exclude_none=True)
 
 
-class SystemSpec(_Table):
+class SystemSpec(Table):
     """A system to run: a way to run the model, and the suite of non-linear protocols underneath."""
 
     name: Annotated[
         str,
         Field(
-            description="`dense`, or the name of a suite as short for dense with that suite.",
+            description="`dense`, `comet`, or the name of a suite as short for dense with that suite.",
             json_schema_extra={"enum": [*SYSTEMS, *SUITES]},
         ),
     ] = "dense"
@@ -371,6 +358,16 @@ class SystemSpec(_Table):
     variants: Annotated[
         VariantsSpec, Field(description="Ways to go that replace the suite's own, one by one.")
     ] = VariantsSpec()
+    comet: Annotated[
+        CometSpec | None, Field(description="Settings of the system `comet`; its defaults if absent.")
+    ] = None
+    tag: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+            description="Ends the system's name, so that a scenario can run one system with several settings.",
+        ),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -390,6 +387,10 @@ class SystemSpec(_Table):
         if self.name not in (*SYSTEMS, *SUITES):
             known = suggestion(self.name, (*SYSTEMS, *SUITES))
             raise SettingError(("name",), f"unknown system {self.name!r}; {known}")
+        if self.comet is not None and self.name != "comet":
+            raise SettingError(
+                ("comet",), f"only the system 'comet' has these settings, but name is {self.name!r}"
+            )
         if self.suite not in SUITES:
             raise SettingError(
                 ("suite",), f"unknown suite {self.suite!r}; {suggestion(self.suite, tuple(SUITES))}"
@@ -408,12 +409,13 @@ class SystemSpec(_Table):
 
         A suite other than the default, and each variant chosen, is part of the name.
         """
-        name = self.name if self.name != "dense" or self.suite == _DEFAULT_SUITE else f"dense-{self.suite}"
+        suited = self.name in SUITES or self.suite == _DEFAULT_SUITE
+        name = self.name if suited else f"{self.name}-{self.suite}"
         ways = (f"{key}-{str(value).lower()}" for key, value in self.variants.given().items())
-        return "-".join((name, *ways))
+        return "-".join((name, *ways, *([self.tag] if self.tag else ())))
 
 
-class Scenario(_Table):
+class Scenario(Table):
     """Everything a run depends on. Equal scenarios give equal results."""
 
     title: Annotated[str, Field(description="What the scenario shows, in one line.")] = ""
@@ -451,6 +453,13 @@ class Scenario(_Table):
                 ("protocol", "dealer_stock"),
                 f'only a streamed dealer has a bounded stock, but protocol.dealer is "{self.protocol.dealer}"',
             )
+        for i, system in enumerate(self.systems):
+            if system.comet and system.comet.simm == "counts" and self.protocol.dealer != "on-demand":
+                raise SettingError(
+                    ("systems", i, "comet", "simm"),
+                    "a dealer is told counts when it is asked, but protocol.dealer is "
+                    f'"{self.protocol.dealer}"; accepted: dense, or protocol.dealer = "on-demand"',
+                )
         if self.execution == "shape":
             if self.workload.stop == "eos":
                 raise SettingError(

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from comet_sim.comet.bitmap import Bitmap, save_bitmap
+from comet_sim.comet.indexing import Part
 from comet_sim.events import Names
 from comet_sim.models.checkpoint import Checkpoint
 from comet_sim.models.devices import DEVICES
@@ -17,7 +19,9 @@ from comet_sim.roles.dealer import Dealing
 from comet_sim.scenario.prepare import Prepared, prepare
 from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
 from comet_sim.scenario.schema import Scenario, SystemSpec
+from comet_sim.scenario.skipping import Skipping, skipping_of
 from comet_sim.simulation.caveats import warnings_of
+from comet_sim.simulation.sparsity import describe_sparsity
 from comet_sim.simulation.stage import PARTIES, Inference, Progress, TokenIds, play
 from comet_sim.simulation.summary import summarise
 from comet_sim.simulation.used import network_facts
@@ -25,7 +29,15 @@ from comet_sim.trace.recorder import Recorder
 from comet_sim.trace.store import Trace
 from comet_sim.units import format_duration
 
+MASKS_FILE = "masks.npz"
+"""In a run folder: the masks an exact run under Comet opened, for runs with recorded masks."""
+
+Masks = tuple[tuple[Part, int, "NDArray[np.bool_]"], ...]
+
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from comet_sim.trace.filters import Filter
 
 __all__ = ["Progress", "Result", "simulate", "simulate_async"]
@@ -44,6 +56,9 @@ class Result:
     summary: dict[str, Any]
     trace: Trace
     folder: Path | None
+    masks: Masks = ()
+    """Under Comet, the masks that were opened, by part and layer, in the model's own order; rows of a sequence are
+    side by side."""
     texts: list[str] | None = None
 
     def __repr__(self) -> str:
@@ -79,7 +94,8 @@ def simulate(
         system = scenario.systems[0]
     prepared = prepare(scenario)
     checkpoint = _checkpoint(scenario, prepared)
-    run = _inference(scenario, system, prepared, checkpoint)
+    skipping = skipping_of(scenario, system, prepared, checkpoint)
+    run = _inference(scenario, system, prepared, checkpoint, skipping)
     names = Names()
     recorder = Recorder(names, folder / "trace" if folder else None)
     described = _describe(scenario, system, prepared, run, recorder.version)
@@ -102,11 +118,17 @@ def simulate(
                 *warnings_of(run.plan.fraction_bits, outcome.auditor),
             ],
             **summarise(trace, outcome),
+            "comet": describe_sparsity(run.comet, outcome.sparsity)
+            if run.comet and outcome.sparsity
+            else None,
         }
     except BaseException:
         recorder.abort()
         raise
-    return Result(system.label, text, outcome.token_ids, summary, trace, folder, texts)
+    masks = tuple(outcome.opened)
+    if folder is not None and run.exact and masks:
+        save_bitmap(folder / MASKS_FILE, Bitmap.of_calls(masks, run.plan.batch))
+    return Result(system.label, text, outcome.token_ids, summary, trace, folder, masks, texts)
 
 
 def _one_or_several(texts: list[Any] | None, batch: int) -> tuple[Any, list[Any] | None]:
@@ -137,7 +159,11 @@ def _checkpoint(scenario: Scenario, prepared: Prepared) -> Checkpoint | None:
 
 
 def _inference(
-    scenario: Scenario, system: SystemSpec, prepared: Prepared, checkpoint: Checkpoint | None
+    scenario: Scenario,
+    system: SystemSpec,
+    prepared: Prepared,
+    checkpoint: Checkpoint | None,
+    skipping: Skipping | None,
 ) -> Inference:
     config = prepared.model.config
     protocol = scenario.protocol
@@ -151,7 +177,9 @@ def _inference(
         layout=layout_of(scenario),
         dealing=Dealing(protocol.dealer, stock_of(protocol)),
         exponents=dict(prepared.model.metadata().norm_scales),
-        weights=checkpoint.weights if checkpoint else None,
+        weights={**checkpoint.weights, **(skipping.weights if skipping else {})} if checkpoint else None,
+        comet=skipping.settings if skipping else None,
+        masks=skipping.masks if skipping else None,
         prompt=[id for prompt in prepared.prompts for id in prompt.ids or ()] if checkpoint else (),
         audit=protocol.audit,
     )

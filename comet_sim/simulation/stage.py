@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from comet_sim.actors import DeviceProfile, Party, Strand, World
 from comet_sim.comet.decoder import CometDecoder, extra_shapes
-from comet_sim.comet.masks import AllActive, Given, MaskSource, Opened, Opener
+from comet_sim.comet.indexing import Part
+from comet_sim.comet.masks import AllActive, Given, MaskSource, Opened, Opener, SecretOrders
 from comet_sim.comet.privacy import IdealNoise
 from comet_sim.comet.record import SparsityRecord
 from comet_sim.comet.settings import CometSettings
@@ -104,6 +105,8 @@ class Outcome:
     """Correction elements dealt and never used: the run stopped early."""
     sparsity: SparsityRecord | None = None
     """Under Comet, what was opened and worked on, as server 0 saw it."""
+    opened: list[tuple[Part, int, NDArray[np.bool_]]] = field(default_factory=list)
+    """The masks that were opened, by part and layer, in the model's own order: what no party knows."""
 
     @property
     def token_ids(self) -> TokenIds:
@@ -155,18 +158,28 @@ class _Stage:
         run = self.run
         if run.masks is None:
             return Opened()
-        first, second = (Prg(stream_key(run.seed, "dealer", "seed", name)) for name in SERVERS)
-        noise = None
+        orders, noise = self._order_prgs(), None
         if run.comet is not None and run.comet.privacy is not None:
-            own0, own1 = (Prg(stream_key(run.seed, name, "private")) for name in SERVERS)
-            noise = IdealNoise(run.comet.privacy, (first, second), (own0, own1))
-        return Given(run.config, run.masks, (first, second), noise)
+            first, second = (Prg(stream_key(run.seed, name, "private")) for name in SERVERS)
+            noise = IdealNoise(run.comet.privacy, orders, (first, second))
+        return Given(run.config, run.masks, orders, noise)
+
+    def _order_prgs(self) -> tuple[Prg, Prg]:
+        """The streams secret orders come from: for what is outside the protocol."""
+        first, second = (Prg(stream_key(self.run.seed, "dealer", "seed", name)) for name in SERVERS)
+        return first, second
+
+    def opened(self) -> list[tuple[Part, int, NDArray[np.bool_]]]:
+        """Return the masks that were opened, put back into the model's own order."""
+        orders = SecretOrders(self.run.config, self._order_prgs())
+        return [(call.part, call.layer, orders.show(mask, call)) for call, mask in self.record.masks]
 
     def _model(self, weights: Mapping[str, Any], opener: Opener, index: int | None) -> PrivateDecoder:
         run = self.run
         if run.comet is None:
             return PrivateDecoder(run.config, weights, run.exponents, run.suite, run.layout)
         model = CometDecoder(run.config, weights, run.exponents, run.suite, run.layout, run.comet, opener)
+        model.passes = run.plan.output_tokens
         if index == 0:
             model.record = self.record
         return model
@@ -318,4 +331,5 @@ def play(run: Inference, names: Names, observer: Observer, progress: Progress | 
         stage.supply.peak_elements,
         stage.supply.elements,
         stage.record if run.comet is not None else None,
+        stage.opened(),
     )

@@ -279,7 +279,8 @@ def test_models():
     assert {"name": "opt-demo", "weights": True}.items() <= rows[0].items()
 
 
-def test_networks():
+def test_networks(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     lines = [" ".join(line.split()) for line in call("networks").stdout.splitlines()]
     assert "name between servers user dealer owner host transport" in lines
     assert "lan-5g 5Gbit, 0.2ms 100Mbit, 20ms same same 0ms ideal" in lines

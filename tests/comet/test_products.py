@@ -118,6 +118,19 @@ def test_the_dealer_deals_the_same_for_every_mask() -> None:
     )
 
 
+@pytest.mark.parametrize("way", ["somm", "dense", "per-entry", "row-wise"])
+def test_nothing_wanted_leaves_what_follows_in_its_place(way: Any) -> None:
+    """The dealer, which knows no mask, names what the second product needs as if the first had opened something."""
+    x, y, nothing = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4), np.zeros((2, 4), bool)
+
+    async def program(s: Session, left: Any, right: Any) -> Any:
+        await somm(s, left, right, nothing | (s.index == 2), way=way)
+        return (await somm(s, left, right, ~nothing, way=way))[0]
+
+    run = run_protocol(program, Integers(x), Integers(y))
+    np.testing.assert_array_equal(run.raw, x @ y)
+
+
 @settings(max_examples=60, deadline=None)
 @given(mask=MASKS)
 def test_components_are_those_of_the_bipartite_graph(mask: np.ndarray) -> None:

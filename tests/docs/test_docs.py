@@ -164,6 +164,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         **os.environ,
         "PATH": f"{shims}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
+        "COLUMNS": "120",
         "PYTHONIOENCODING": "utf-8",
     }
 

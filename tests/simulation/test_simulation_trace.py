@@ -11,9 +11,9 @@ import pytest
 
 from comet_sim.baselines import SUITES
 from comet_sim.events import Names
+from comet_sim.models.decoder import Layout
 from comet_sim.models.demo import load_demo
 from comet_sim.models.devices import DEVICES
-from comet_sim.models.opt import Layout
 from comet_sim.network.profiles import load_profile
 from comet_sim.roles.plan import Plan
 from comet_sim.scenario import ProtocolSpec, Scenario, WorkloadSpec
