@@ -67,9 +67,12 @@ class PredictorSpec(Table):
     ] = "auto"
     delta: Annotated[
         float | None,
-        Field(description="A neuron is active where its score exceeds this; a trained one's own if absent."),
+        Field(
+            allow_inf_nan=False,
+            description="A neuron is active where its score exceeds this; a trained one's own if absent.",
+        ),
     ] = None
-    delta_heads: Annotated[float | None, Field(description="The same for heads.")] = None
+    delta_heads: Annotated[float | None, Field(allow_inf_nan=False, description="The same for heads.")] = None
     neurons: Annotated[bool, Field(description="Whether neurons of the feed-forward are skipped.")] = True
     heads: Annotated[
         bool | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from comet_sim.errors import InputError
 from comet_sim.scenario import scenario_from_dict
 from comet_sim.scenario.prepare import prepare
 from comet_sim.scenario.skipping import skipping_of
+from comet_sim.scenario.toml import dump
 
 
 def _table(comet: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -53,11 +55,27 @@ def test_heads_are_skipped_where_the_model_was_trained_for_it(model: str) -> Non
     assert _skipping(_table(ORACLE, model=model)).settings.heads is True
 
 
+def test_noise_and_thresholds_survive_in_a_run_folder() -> None:
+    """They are the only numbers with a fraction in a scenario: writing them used to fail."""
+    comet = {
+        "predictor": {"source": "oracle", "delta": -0.5},
+        "privacy": {"neurons": {"epsilon": 0.1}, "heads": {"epsilon": 1, "delta": 1e-9}},
+    }
+    scenario = scenario_from_dict(_table(comet))
+    again = scenario_from_dict(tomllib.loads(dump(scenario)))
+    assert again.systems == scenario.systems
+    settings = _skipping(_table(comet)).settings
+    assert settings.delta_ffn == -0.5
+    assert settings.privacy.heads.delta == 1e-9
+
+
 def test_dense_systems_skip_nothing() -> None:
     assert _skipping(_table(systems=[{"name": "dense"}])) is None
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no such noise": (_table({**ORACLE, "privacy": {"heads": {"epsilon": 99}}}), "epsilon"),
+    "no number": (_table({"predictor": {"delta": float("nan")}}), "delta"),
     "unknown key": (_table({"cash": {}}), "systems[0].comet.cash"),
     "unknown policy": (_table({"cache": {"policy": "never"}}), "systems[0].comet.cache.policy"),
     "no tokens": (_table({"shuffle": {"columns": 0}}), "systems[0].comet.shuffle.columns"),
