@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -45,7 +46,10 @@ def interruptible() -> Iterator[None]:
         usual = number == signal.SIGINT or signal.SIGINT not in before
         signal.signal(number, signal.default_int_handler if usual else _as_interrupt)
     try:
-        yield
+        with warnings.catch_warnings():
+            # A signal may fall between making a coroutine and starting it: no news to whoever stopped us.
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

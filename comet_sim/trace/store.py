@@ -54,6 +54,7 @@ class Trace:
         self.where = where
         """Where the trace came from, for messages to people."""
         self._sources = sources
+        self._whole_run: Trace | None = None
 
     @classmethod
     def load(cls, folder: Path | str) -> Trace:
@@ -160,11 +161,15 @@ class Trace:
             name: PartSource(source, needed[name], partial(_filtered, filters))
             for name, source in self._sources.items()
         }
-        return Trace(sources, digest=None, metadata=self.metadata, version=self.version, where=self.where)
+        part = Trace(sources, digest=None, metadata=self.metadata, version=self.version, where=self.where)
+        part._whole_run = self
+        return part
 
     @cached_property
     def parties(self) -> list[str]:
-        """Names of all that send, receive or work, sorted."""
+        """Names of all that send, receive or work in the run, sorted: also those a filter has left out."""
+        if self._whole_run is not None:
+            return self._whole_run.parties
         found: set[str] = set()
         for name, columns in (("messages", _LINK), ("compute", ("party",))):
             for block in self.blocks(name, columns):

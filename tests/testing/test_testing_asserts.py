@@ -144,7 +144,7 @@ def test_one_bound_is_needed(run, check, bounds):
 
 
 def test_an_unknown_phase_is_refused(run):
-    with pytest.raises(InputError, match="accepted are setup, offline, online"):
+    with pytest.raises(InputError, match="accepted are set-up, offline, online"):
         assert_rounds(run, phase="on-line", at_most=1)
 
 
