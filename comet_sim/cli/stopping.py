@@ -24,6 +24,8 @@ def leave_at_once() -> None:
 
     Signals that whoever started us had ignored (`nohup`, jobs in the background) stay so.
     """
+    # A signal may fall between making a coroutine and starting it: no news to whoever stopped us.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     for number in _listened():
         signal.signal(number, _leave)
 
@@ -46,10 +48,7 @@ def interruptible() -> Iterator[None]:
         usual = number == signal.SIGINT or signal.SIGINT not in before
         signal.signal(number, signal.default_int_handler if usual else _as_interrupt)
     try:
-        with warnings.catch_warnings():
-            # A signal may fall between making a coroutine and starting it: no news to whoever stopped us.
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            yield
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
