@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -24,8 +23,6 @@ def leave_at_once() -> None:
 
     Signals that whoever started us had ignored (`nohup`, jobs in the background) stay so.
     """
-    # A signal may fall between making a coroutine and starting it: no news to whoever stopped us.
-    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     for number in _listened():
         signal.signal(number, _leave)
 
@@ -44,9 +41,8 @@ def interruptible() -> Iterator[None]:
         return
     before = {number: signal.getsignal(number) for number in _listened()}
     for number in before:
-        # Where Ctrl-C reaches us, the others do what it does: asyncio takes it over while a loop runs.
-        usual = number == signal.SIGINT or signal.SIGINT not in before
-        signal.signal(number, signal.default_int_handler if usual else _as_interrupt)
+        # While a simulation runs, this very handler gives way to one that cancels it (`kernel/run.py`).
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
@@ -56,10 +52,6 @@ def interruptible() -> Iterator[None]:
 
 def _listened() -> list[signal.Signals]:
     return [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-
-
-def _as_interrupt(signum: int, frame: FrameType | None) -> None:
-    signal.raise_signal(signal.SIGINT)
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
