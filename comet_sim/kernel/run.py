@@ -25,8 +25,8 @@ def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], VirtualLoop]
     clean up; then KeyboardInterrupt is raised.
     """
     if asyncio._get_running_loop() is None:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            return runner.run(_cancelled_by_signals(main))
+        with asyncio.Runner(loop_factory=loop_factory) as runner, _cancelled_by_signals(runner, main):
+            return runner.run(main)
     loop = loop_factory()
     try:
         return loop.run_until_complete(main)
@@ -34,42 +34,36 @@ def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], VirtualLoop]
         loop.close()
 
 
-async def _cancelled_by_signals(main: Coroutine[Any, Any, T]) -> T:
+@contextmanager
+def _cancelled_by_signals(runner: asyncio.Runner, main: Coroutine[Any, Any, Any]) -> Iterator[None]:
     """Do for other signals what `asyncio.Runner` does for SIGINT.
 
     An exception raised by a handler may fall anywhere, also between taking a callback and running it: then a party is
     lost, and the clean-up ends in a deadlock.
     """
-    task = asyncio.current_task()
-    assert task is not None, "coroutines run in tasks"
     stopped = False
 
     def stop(signum: int, frame: FrameType | None) -> None:
         nonlocal stopped
-        if stopped:
+        running = [task for task in asyncio.all_tasks(runner.get_loop()) if task.get_coro() is main]
+        if stopped or not running:
             raise KeyboardInterrupt
         stopped = True
-        task.cancel()
+        running[0].cancel()
 
-    with _taking_over(stop):
-        try:
-            return await main
-        except asyncio.CancelledError:
-            if stopped:
-                raise KeyboardInterrupt from None
-            raise
-
-
-@contextmanager
-def _taking_over(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that raise KeyboardInterrupt, but for SIGINT where `asyncio.Runner` has it."""
     taken: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
-        taken = [s for s in signal.valid_signals() if signal.getsignal(s) is signal.default_int_handler]
+        # SIGINT is the runner's where it is not ignored.
+        others = signal.valid_signals() - {signal.SIGINT}
+        taken = [number for number in others if signal.getsignal(number) is signal.default_int_handler]
     for number in taken:
-        signal.signal(number, handler)
+        signal.signal(number, stop)
     try:
         yield
+    except asyncio.CancelledError:
+        if stopped:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         for number in taken:
             signal.signal(number, signal.default_int_handler)
