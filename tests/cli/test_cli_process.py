@@ -45,9 +45,13 @@ def test_output_without_unicode(tmp_path):
     assert b"###" in found.stdout
 
 
+# Online from the start, for long enough to be stopped there.
+LONG = ("--set", "workload.output_tokens=100", "--set", "protocol.dealer=on-demand")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupt_ends_in_one_message_and_leaves_nothing_half_written(tmp_path, number):
-    arguments = ("run", "demo", "--out", tmp_path, "--set", "workload.output_tokens=100")
+    arguments = ("run", "demo", "--out", tmp_path, *LONG)
     with subprocess.Popen(
         (*COMMAND, *arguments), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -71,6 +75,10 @@ SHAPES = (
     "--set",
     "workload.prompt_tokens=2",
 )
+
+
+# Online from the start, for long enough to be stopped there.
+LONG = ("--set", "workload.output_tokens=100", "--set", "protocol.dealer=on-demand")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -98,7 +106,7 @@ def test_a_polite_kill_works_where_ctrl_c_is_ignored(tmp_path):
     script = (
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom comet_sim.cli import main\nmain()"
     )
-    arguments = ("run", "demo", "--out", tmp_path, "--set", "workload.output_tokens=100")
+    arguments = ("run", "demo", "--out", tmp_path, *LONG)
     with subprocess.Popen(
         (sys.executable, "-c", script, *arguments), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     ) as process:
