@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # torch is named exactly: an open range takes a CUDA build of several GB where a CPU build would do.
 TORCH := torch==2.13.0
 
-.PHONY: demo test bench clean
+.PHONY: demo test validate bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/comet-sim run demo --check
@@ -16,6 +16,10 @@ test: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+# Real CrypTen beside ours. It names dependencies it does not need here, some of which cannot be had: so not as an extra.
+validate: $(VENV)/.crypten
+	$(BIN)/comet-sim validate crypten --size 5 --size 64
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/kernel.py
@@ -32,6 +36,11 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[models,test]'
+	touch $@
+
+$(VENV)/.crypten: | $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps crypten==0.4.1
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pandas omegaconf pyyaml onnx tensorboard
 	touch $@
 
 clean:

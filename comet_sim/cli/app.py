@@ -9,6 +9,7 @@ import typer
 
 from comet_sim.cli.handler import HandledGroup
 from comet_sim.cli.stopping import interruptible
+from comet_sim.errors import InputError
 
 __all__ = ["app"]
 
@@ -271,3 +272,32 @@ def accuracy(
 
     with interruptible():
         show_accuracy(model, windows, predictor, text or [], (delta_ffn, delta_heads), as_json)
+
+
+@app.command("validate", epilog=_EXIT_CODES)
+def validate_command(
+    framework: Annotated[str, typer.Argument(metavar="crypten", help="The framework to run.")],
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python", metavar="FILE", help="The Python that has the framework; else the one that runs this."
+        ),
+    ] = None,
+    op: Annotated[
+        list[str] | None, typer.Option("--op", metavar="NAME", help="Only this operation. Repeatable.")
+    ] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--size", min=1, max=10_000, help="Elements, or columns of 8 rows; 64 if not given. Repeatable."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a real framework on this machine and compare the bytes and rounds it needs; exit code 1 if they differ."""
+    from comet_sim.cli.validate import validate_crypten
+
+    if framework != "crypten":
+        raise InputError(f"read {framework!r}; accepted: crypten")
+    with interruptible():
+        validate_crypten(python, op or [], size or [64], as_json=as_json)
