@@ -134,6 +134,23 @@ def trace(
     verify: Annotated[
         bool, typer.Option("--verify", help="Recompute the digest from the records first.")
     ] = False,
+    diff: Annotated[
+        Path | None,
+        typer.Option(
+            "--diff", metavar="RUN", help="Compare with another run, op by op: this one minus that."
+        ),
+    ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="FORMAT",
+            help="Write the trace as perfetto, chrome, pcapng or parquet (rounds).",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file that --export writes.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Look into a run's trace: links, operations and reveals, or the views chosen below."""
@@ -142,7 +159,18 @@ def trace(
 
     views = Views(rounds, top, links, critical, stalls, reveals, depth, limit)
     filters = make_filter(op, link, phase, token, layer)
-    show_trace(find_trace(folder, system), filters, views, verify=verify, as_json=as_json)
+    found = find_trace(folder, system)
+    if export is not None or out is not None:
+        from comet_sim.cli.trace_export import write_export
+
+        with interruptible():
+            write_export(found, filters, export, out, verify=verify)
+    elif diff is not None:
+        from comet_sim.cli.trace_difference import show_difference
+
+        show_difference(found, find_trace(diff, system), filters, depth, limit, as_json=as_json)
+    else:
+        show_trace(found, filters, views, verify=verify, as_json=as_json)
 
 
 @app.command(epilog=_EXIT_CODES)
