@@ -265,12 +265,15 @@ def train_predictor(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of texts, weights and batches.")] = 0,
+    lookahead: Annotated[
+        bool, typer.Option("--lookahead", help="Predict neurons from the layer's input: predictor.lookahead.")
+    ] = False,
 ) -> None:
     """Train the predictor of active neurons and heads that system comet needs; a minute or two."""
     from comet_sim.cli.predictor import train
 
     with interruptible():
-        train(model, rank, rank_heads, text or [], windows, out, seed)
+        train(model, rank, rank_heads, text or [], windows, out, seed, lookahead=lookahead)
 
 
 @app.command(epilog=_EXIT_CODES)
@@ -293,13 +296,24 @@ def accuracy(
     delta_heads: Annotated[
         float | None, typer.Option("--delta-heads", help="Threshold of heads, in place of the predictor's.")
     ] = None,
+    lookahead: Annotated[
+        bool, typer.Option("--lookahead", help="Measure the model's predictor that looks ahead.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Perplexity and agreement with the plain model when neurons and heads are skipped, on held-out text."""
     from comet_sim.cli.predictor import show_accuracy
 
     with interruptible():
-        show_accuracy(model, windows, predictor, text or [], (delta_ffn, delta_heads), as_json)
+        show_accuracy(
+            model,
+            windows,
+            predictor,
+            text or [],
+            (delta_ffn, delta_heads),
+            lookahead=lookahead,
+            as_json=as_json,
+        )
 
 
 @app.command("validate", epilog=_EXIT_CODES)

@@ -24,10 +24,23 @@ _TOLD_EVERY_S = 5.0
 
 
 def train(
-    model: str, rank: int, rank_heads: int, texts: list[Path], windows: int, out: Path | None, seed: int
+    model: str,
+    rank: int,
+    rank_heads: int,
+    texts: list[Path],
+    windows: int,
+    out: Path | None,
+    seed: int,
+    *,
+    lookahead: bool,
 ) -> None:
     """Train a model's predictor and write it beside the checkpoint, or to `out`."""
-    from comet_sim.comet.predictor_file import PREDICTOR_FILE, load_predictor, save_predictor
+    from comet_sim.comet.predictor_file import (
+        LOOKAHEAD_FILE,
+        PREDICTOR_FILE,
+        load_predictor,
+        save_predictor,
+    )
     from comet_sim.comet.texts import training_texts
     from comet_sim.comet.training import Ranks, train_predictor
     from comet_sim.models.catalogue import resolve_model
@@ -36,14 +49,15 @@ def train(
     checkpoint = resolved.load()
     folder = resolved.folder
     assert folder is not None  # load() refuses models without one
-    file = out if out is not None else folder / PREDICTOR_FILE
+    file = out if out is not None else folder / (LOOKAHEAD_FILE if lookahead else PREDICTOR_FILE)
     _check_writable(file)
     found = training_texts(checkpoint, folder, texts, windows, seed, _tell)
     _tell(
         f"training on {found.train.size:,} tokens in {len(found.train):,} windows, "
         f"{found.validation.size:,} tokens to choose thresholds on"
     )
-    trained = train_predictor(checkpoint, found, ranks=Ranks(rank, rank_heads), seed=seed, tell=_tell)
+    ranks = Ranks(rank, rank_heads)
+    trained = train_predictor(checkpoint, found, ranks=ranks, seed=seed, lookahead=lookahead, tell=_tell)
     save_predictor(file, trained)
     kept = load_predictor(file, checkpoint)
     for part, name in (("ffn", "neurons"), ("heads", "heads")):
@@ -62,11 +76,13 @@ def show_accuracy(
     file: Path | None,
     texts: list[Path],
     deltas: tuple[float | None, float | None],
+    *,
+    lookahead: bool,
     as_json: bool,
 ) -> None:
     """Measure every way of running on held-out windows and print a table or JSON."""
     from comet_sim.comet.measure import measure_ways
-    from comet_sim.comet.predictor_file import PARTS, PREDICTOR_FILE, load_predictor
+    from comet_sim.comet.predictor_file import LOOKAHEAD_FILE, PARTS, PREDICTOR_FILE, load_predictor
     from comet_sim.comet.texts import held_out_windows
     from comet_sim.models.catalogue import resolve_model
 
@@ -74,7 +90,8 @@ def show_accuracy(
     checkpoint = resolved.load()
     folder = resolved.folder
     assert folder is not None  # load() refuses models without one
-    predictor = load_predictor(file if file is not None else folder / PREDICTOR_FILE, checkpoint)
+    usual = folder / (LOOKAHEAD_FILE if lookahead else PREDICTOR_FILE)
+    predictor = load_predictor(file if file is not None else usual, checkpoint)
     if deltas[1] is not None and not predictor.heads:
         raise InputError(f"--delta-heads: the predictor of {resolved.name} has no heads")
     held_out = held_out_windows(checkpoint, folder, texts, windows)

@@ -31,26 +31,22 @@ class SparseAttention:
         self.model = model
         self.projection = Projection(model)
 
-    async def run(self, s: Session, layer: int, x: Any, cache: CometCache, turns: Turns | None) -> Any:
-        """Return the attention output (B m, d) of m tokens of B sequences x (B m, d); the cache gains them."""
+    async def run(self, s: Session, layer: int, hidden: Any, cache: CometCache, turns: Turns | None) -> Any:
+        """Return the attention output (B m, d) of normalised inputs (B m, d) of B sequences; the cache gains them."""
         model, config, batch = self.model, self.model.config, cache.batch
         name = f"layer{layer}/attention"
-        tokens, start = x.shape[0] // batch, cache.length
-        hidden = await model._norm(s, f"{name}/norm", x)
+        tokens, start = hidden.shape[0] // batch, cache.length
         bits = await model.active(s, "heads", layer, hidden, start)
         heads = await model.opened(s, bits, model.call("heads", layer, start, tokens))
         groups = heads.reshape(batch, tokens, config.kv_heads, -1)
         queries = await self.projection.run(s, layer, hidden, cache, heads, turns)
         return await self._attend(s, name, queries, cache.layers[layer], groups, start)
 
-    async def dense(
-        self, s: Session, layer: int, x: Any, cache: CometCache, allowed: Any, turns: Turns | None
-    ) -> Any:
+    async def dense(self, s: Session, layer: int, hidden: Any, cache: CometCache, turns: Turns | None) -> Any:
         """Attend with every head active and no predictor: what a model without head skipping runs."""
         config, batch = self.model.config, cache.batch
-        tokens, start = x.shape[0] // batch, cache.length
+        tokens, start = hidden.shape[0] // batch, cache.length
         name = f"layer{layer}/attention"
-        hidden = await self.model._norm(s, f"{name}/norm", x)
         heads = np.ones((batch * tokens, config.heads), bool)
         queries = await self.projection.dense(s, layer, hidden, cache, heads, turns)
         groups = heads.reshape(batch, tokens, config.kv_heads, -1)

@@ -71,6 +71,7 @@ class CometDecoder(PrivateDecoder):
     """
 
     __slots__ = (
+        "_ahead",
         "_cache",
         "_versions",
         "attention",
@@ -105,6 +106,8 @@ class CometDecoder(PrivateDecoder):
         self.position = 0
         self.batch = 1
         self._cache: CometCache | None = None
+        # The next feed-forward's mask, where it was predicted while attention ran.
+        self._ahead: tuple[Call, Mask] | None = None
         self._versions = Versions()
         self.attention = SparseAttention(self)
 
@@ -217,9 +220,34 @@ class CometDecoder(PrivateDecoder):
     async def _attention(
         self, s: Session, layer: int, x: Any, cache: Any, allowed: Any, turns: Turns | None
     ) -> Any:
-        if not self.settings.heads:
-            return await self.attention.dense(s, layer, x, cache, allowed, turns)
-        return await self.attention.run(s, layer, x, cache, turns)
+        hidden = await self._norm(s, f"layer{layer}/attention/norm", x)
+
+        async def attend(child: Session) -> Any:
+            way = self.attention.run if self.settings.heads else self.attention.dense
+            return await way(child, layer, hidden, cache, turns)
+
+        if not (self.settings.predictor_lookahead and self.settings.ffn):
+            return await attend(s)
+        y, self._ahead = await s.gather(attend, lambda child: self._look_ahead(child, layer, hidden))
+        return y
+
+    async def _look_ahead(self, s: Session, layer: int, hidden: Any) -> tuple[Call, Mask]:
+        """Predict and open the mask of the layer's neurons from the layer's normalised input."""
+        with s.scope("ahead"):
+            call, bits = await self._predicted(s, layer, hidden)
+            if call.rows is not None:
+                with s.scope("indexing"), s.scope("shuffle"):
+                    (bits,) = await shuffle(s, call.rows, [Shuffled(bits, bits=True)])
+            return call, await self.opened(s, bits, call)
+
+    async def _predicted(self, s: Session, layer: int, hidden: Any) -> tuple[Call, Any]:
+        """Return XOR shares of the predicted bits of a layer's neurons, in the order of their rows, and the call."""
+        settings, rows = self.settings, hidden.shape[0]
+        if settings.columns == "per-call":
+            await self.reorder(s, "ffn", layer)
+        bits = await self.active(s, "ffn", layer, hidden, self.position)
+        reordered = settings.rows == "per-call" and rows > 1
+        return self.call("ffn", layer, self.position, rows // self.batch, reordered=reordered), bits
 
     async def _feed_forward(self, s: Session, name: str, x: Any) -> Any:
         """Return the feed-forward's output; beside it, look ahead for the next layer, or the next pass's first."""
@@ -246,17 +274,18 @@ class CometDecoder(PrivateDecoder):
             return await super()._feed_forward(s, name, x)
         config, settings, ops = self.config, self.settings, s.ops
         layer, rows = int(name.split("/")[0].removeprefix("layer")), x.shape[0]
-        start = self.position
-        if settings.columns == "per-call":
-            await self.reorder(s, "ffn", layer)
         hidden = await self._norm(s, f"{name}/norm", x)
-        bits = await self.active(s, "ffn", layer, hidden, start)
-        reordered = settings.rows == "per-call" and rows > 1
-        call = self.call("ffn", layer, start, rows // self.batch, reordered=reordered)
-        if call.rows is not None:
-            with s.scope("indexing"), s.scope("shuffle"):
-                hidden, bits = await shuffle(s, call.rows, [Shuffled(hidden), Shuffled(bits, bits=True)])
-        mask = await self.opened(s, bits, call)
+        if self._ahead is None:
+            call, bits = await self._predicted(s, layer, hidden)
+            if call.rows is not None:
+                with s.scope("indexing"), s.scope("shuffle"):
+                    hidden, bits = await shuffle(s, call.rows, [Shuffled(hidden), Shuffled(bits, bits=True)])
+            mask = await self.opened(s, bits, call)
+        else:
+            (call, mask), self._ahead = self._ahead, None
+            if call.rows is not None:
+                with s.scope("indexing"), s.scope("shuffle"):
+                    (hidden,) = await shuffle(s, call.rows, [Shuffled(hidden)])
         whole = (rows * config.ffn,)
         firsts = ["gate", "up"] if config.gated else ["fc1"]
         with s.scope("gate_up" if config.gated else "fc1"):

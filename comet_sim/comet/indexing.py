@@ -140,7 +140,10 @@ def why_opened(settings: CometSettings, call: Call) -> str:
         text = "columns in an order of this call: the number of active columns and nothing else"
     rows = "tokens in a fresh order" if call.rows is not None else "tokens in their order"
     text = f"{text}; {rows}" if call.part == "heads" or not only_count else text
-    return f"{text}; {_how_exact(settings, call.part, only_count)}"
+    early = (
+        "; predicted from the layer's input" if settings.predictor_lookahead and call.part == "ffn" else ""
+    )
+    return f"{text}; {_how_exact(settings, call.part, only_count)}{early}"
 
 
 def _how_exact(settings: CometSettings, part: Part, only_count: bool) -> str:

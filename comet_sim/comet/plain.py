@@ -40,15 +40,17 @@ Part = Literal["ffn", "heads"]
 class Ask:
     """One mask that is wanted: of m tokens' neurons (m, ffn) or heads (m, heads) in one layer.
 
-    `inputs` (m, hidden) are the block's normalised inputs, what a predictor sees. `truth` is the mask computed
-    from the block itself: a neuron is active where the input of its ReLU is positive, a head h where
-    ||W_o,h h|| reaches the layer's threshold; all ones for other activations and without thresholds.
+    `inputs` (m, hidden) are the block's normalised inputs, what a predictor sees; `early` the layer's, which are the
+    attention's: what one that looks ahead sees. `truth` is the mask computed from the block itself: a neuron is
+    active where the input of its ReLU is positive, a head h where ||W_o,h h|| reaches the layer's threshold; all ones
+    for other activations and without thresholds.
     """
 
     part: Part
     layer: int
     inputs: Floats
     truth: Bools
+    early: Floats
 
 
 MaskSource = Callable[[Ask], Bools]
@@ -98,7 +100,7 @@ class SkippingDecoder(PlainDecoder):
     the sign of zeros.
     """
 
-    __slots__ = ("_grams", "_thresholds", "observe", "source")
+    __slots__ = ("_early", "_grams", "_thresholds", "observe", "source")
 
     def __init__(
         self,
@@ -115,6 +117,7 @@ class SkippingDecoder(PlainDecoder):
         self.source = source
         self.observe = observe
         self._thresholds = tuple(head_thresholds)
+        self._early = np.zeros((0, config.hidden))
         self._grams = [self._gram(i) for i in range(config.layers)] if head_thresholds else []
 
     def _gram(self, layer: int) -> Floats:
@@ -133,11 +136,12 @@ class SkippingDecoder(PlainDecoder):
 
     def _neurons_kept(self, name: str, x: Floats, inner: Floats, active: Floats) -> Floats:
         truth = inner > 0 if self.config.activation == "relu" else np.ones(inner.shape, np.bool_)
-        kept: Floats = active * self._mask(Ask("ffn", _layer(name), x, truth))
+        kept: Floats = active * self._mask(Ask("ffn", _layer(name), x, truth, self._early))
         return kept
 
     def _heads_kept(self, name: str, x: Floats, mixed: Floats) -> Floats:
         layer, config = _layer(name), self.config
+        self._early = x
         parts = mixed.reshape(len(mixed), config.heads, config.head_dim)
         if self._thresholds:
             turned = np.matmul(parts.transpose(1, 0, 2), self._grams[layer]).transpose(1, 0, 2)
@@ -145,7 +149,7 @@ class SkippingDecoder(PlainDecoder):
             truth = norms >= self._thresholds[layer]
         else:
             truth = np.ones(parts.shape[:2], np.bool_)
-        mask = self._mask(Ask("heads", layer, x, truth))
+        mask = self._mask(Ask("heads", layer, x, truth, x))
         kept: Floats = (parts * mask[:, :, None]).reshape(mixed.shape)
         return kept
 

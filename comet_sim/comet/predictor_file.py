@@ -23,6 +23,7 @@ from comet_sim.models.config import ModelConfig
 
 __all__ = [
     "FORMAT",
+    "LOOKAHEAD_FILE",
     "PARTS",
     "PREDICTOR_FILE",
     "LowRank",
@@ -33,6 +34,8 @@ __all__ = [
 ]
 
 PREDICTOR_FILE = "predictor.safetensors"
+LOOKAHEAD_FILE = "predictor-lookahead.safetensors"
+"""Where the predictor lies that sees the layer's input in place of the feed-forward's."""
 FORMAT = "comet-sim predictor 1"
 PARTS: tuple[Part, ...] = ("ffn", "heads")
 _TENSORS = ("in/weight", "in/bias", "out/weight", "out/bias")
@@ -76,6 +79,11 @@ class TrainedPredictor:
     delta_heads: float
     metadata: Mapping[str, str]
 
+    @property
+    def lookahead(self) -> bool:
+        """Whether neurons are predicted from the layer's input, not the feed-forward's."""
+        return self.metadata.get("lookahead") == "1"
+
     def of(self, part: Part) -> tuple[LowRank, ...]:
         """Predictors of a part, by layer."""
         return self.ffn if part == "ffn" else self.heads
@@ -92,9 +100,8 @@ class TrainedPredictor:
         predictors = self.of(ask.part)
         if not predictors:
             return np.ones_like(ask.truth)
-        mask: Bools = predictors[ask.layer].scores(ask.inputs) > (
-            self.delta(ask.part) if delta is None else delta
-        )
+        seen = ask.early if self.lookahead else ask.inputs
+        mask: Bools = predictors[ask.layer].scores(seen) > (self.delta(ask.part) if delta is None else delta)
         return mask
 
     def tensors(self) -> dict[str, Singles]:

@@ -59,6 +59,8 @@ class CometSettings:
     stay per inference), `none`, or a number R of tokens. `rows`: whether the tokens of a feed-forward call are put
     into a fresh order each time.
 
+    `predictor_lookahead`: neurons are predicted from the layer's own input, while attention still runs (extension).
+
     `linear`: how products with few wanted outputs are made (`somm`, or what it is compared with). `simm`:
     `dense` deals for every column; `counts` tells the dealer how many are active.
 
@@ -76,6 +78,7 @@ class CometSettings:
     delta_heads: float = 0.0
     columns: Literal["per-inference", "per-call", "none"] | int = "per-inference"
     rows: Literal["per-call", "none"] = "per-call"
+    predictor_lookahead: bool = False
     linear: Linear = "somm"
     simm: Literal["dense", "counts"] = "dense"
     policy: Policy = "merged"

@@ -100,14 +100,15 @@ def train_predictor(
     *,
     ranks: Ranks | None = None,
     seed: int = 0,
+    lookahead: bool = False,
     tell: Callable[[str], None],
 ) -> TrainedPredictor:
     """Train predictors of every layer's neurons and, if heads were skipped in training, heads.
 
     One pass over the windows, or more where they are few. Where heads may be skipped, every other window is run
     with its true heads only, so that inputs are those of both ways of running. Thresholds are chosen on the
-    validation windows. Equal inputs give an equal predictor on the same machine and versions. Raises InputError
-    if the activation is not ReLU.
+    validation windows. `lookahead`: neurons are predicted from the layer's input, not their block's. Equal inputs
+    give an equal predictor on the same machine and versions. Raises InputError if the activation is not ReLU.
     """
     config = checkpoint.config
     ranks = ranks or Ranks()
@@ -122,7 +123,7 @@ def train_predictor(
     fits: dict[tuple[Part, int], _Fit] = {}
     chunks = [texts.train[i : i + _CHUNK] for i in range(0, len(texts.train), _CHUNK)]
     rng = np.random.default_rng([seed, 2])
-    run = _Collector(checkpoint, parts)
+    run = _Collector(checkpoint, parts, lookahead)
     once = sum(-(-chunk.size // _BATCH) for chunk in chunks)
     passes = min(_MOST_PASSES, -(-_LEAST_STEPS // once))
     done, told = 0, time.monotonic()
@@ -165,6 +166,8 @@ def _with_thresholds(
         "source": f"comet-sim train-predictor, seed {seed}, {texts.train.size} tokens of {texts.source}",
         "validated_on": f"{texts.validation.size} tokens, ends of the same documents",
     }
+    if run.lookahead:
+        metadata["lookahead"] = "1"
     deltas: dict[Part, float] = {}
     for part, curve in curves.items():
         point = curve.choose(floors)
@@ -184,8 +187,9 @@ def _with_thresholds(
 class _Collector:
     """Runs windows and keeps the normalised inputs and true masks of each block."""
 
-    def __init__(self, checkpoint: Checkpoint, parts: tuple[Part, ...]) -> None:
+    def __init__(self, checkpoint: Checkpoint, parts: tuple[Part, ...], lookahead: bool) -> None:
         self._parts = parts
+        self.lookahead = lookahead
         self._found: dict[tuple[Part, int], tuple[list[Singles], list[Bools]]] = {}
         sources: list[MaskSource] = [all_active, true_masks] if "heads" in parts else [all_active]
         thresholds = checkpoint.metadata.head_thresholds
@@ -203,7 +207,7 @@ class _Collector:
     def _observe(self, ask: Ask, used: Bools) -> None:
         if ask.part in self._parts:
             inputs, truths = self._found.setdefault((ask.part, ask.layer), ([], []))
-            inputs.append(ask.inputs.astype(np.float32))
+            inputs.append((ask.early if self.lookahead else ask.inputs).astype(np.float32))
             truths.append(ask.truth)
 
     def rows(self, windows: Ids) -> dict[tuple[Part, int], tuple[Singles, Bools]]:

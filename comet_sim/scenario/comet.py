@@ -73,6 +73,13 @@ class PredictorSpec(Table):
         ),
     ] = None
     delta_heads: Annotated[float | None, Field(allow_inf_nan=False, description="The same for heads.")] = None
+    lookahead: Annotated[
+        bool,
+        Field(
+            description="Predict neurons from the layer's input, while attention still runs; a trained predictor "
+            "must have been trained for it."
+        ),
+    ] = False
     neurons: Annotated[bool, Field(description="Whether neurons of the feed-forward are skipped.")] = True
     heads: Annotated[
         bool | None,

@@ -15,7 +15,12 @@ from comet_sim.comet.decoder import extra_shapes
 from comet_sim.comet.masks import MaskSource
 from comet_sim.comet.oracle import plain_masks
 from comet_sim.comet.plain import Part
-from comet_sim.comet.predictor_file import PREDICTOR_FILE, TrainedPredictor, load_predictor
+from comet_sim.comet.predictor_file import (
+    LOOKAHEAD_FILE,
+    PREDICTOR_FILE,
+    TrainedPredictor,
+    load_predictor,
+)
 from comet_sim.comet.settings import CometSettings, Noise, PrivacySettings
 from comet_sim.errors import InputError
 from comet_sim.models.checkpoint import Checkpoint
@@ -69,6 +74,8 @@ def _skipping(
             f"the model's activation is {config.activation}, which leaves no neuron at zero; accepted: false, or a "
             "ReLU model",
         )
+    if asked.lookahead and not asked.neurons:
+        raise SettingError(("lookahead",), "it predicts neurons, but none are skipped; accepted: false")
     predictor = _predictor(asked, prepared, checkpoint)
     bitmap = None
     if asked.source == "recorded":
@@ -95,15 +102,25 @@ def _predictor(
 ) -> TrainedPredictor | None:
     """Load the trained predictor: demanded by its source, else used for its rank where it is at hand."""
     folder, model = prepared.model.folder, checkpoint or prepared.model.config
+    usual = LOOKAHEAD_FILE if asked.lookahead else PREDICTOR_FILE
     if asked.source == "trained":
         if folder is None and asked.file is None:
             raise SettingError(
                 ("source",),
                 "only the model's shapes are known, there is no trained predictor; accepted: recorded",
             )
-        return load_predictor(asked.file or Path(folder or "") / PREDICTOR_FILE, model)
-    if folder is not None and (folder / PREDICTOR_FILE).is_file():
-        return load_predictor(folder / PREDICTOR_FILE, model)
+        found = load_predictor(asked.file or Path(folder or "") / usual, model)
+        if found.lookahead != asked.lookahead:
+            sees = "the layer's input" if found.lookahead else "the feed-forward's own input"
+            raise SettingError(
+                ("lookahead",),
+                f"read {str(asked.lookahead).lower()}, but the predictor was trained for {sees}; accepted: "
+                f"{str(found.lookahead).lower()}, or a predictor of comet-sim train-predictor with"
+                f"{'out' if found.lookahead else ''} --lookahead",
+            )
+        return found
+    if folder is not None and (folder / usual).is_file():
+        return load_predictor(folder / usual, model)
     return None
 
 
@@ -141,6 +158,7 @@ def _settings(
         privacy=_privacy(spec.privacy),
         source=asked.source,
         ffn=asked.neurons,
+        predictor_lookahead=asked.lookahead,
         heads=heads,
         rank_ffn=rank("ffn", asked.rank),
         rank_heads=rank("heads", asked.rank_heads),

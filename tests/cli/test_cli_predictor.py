@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from comet_sim.cli.app import app
+from comet_sim.comet.predictor_file import load_predictor
 from comet_sim.models.demo import demo_folder, load_demo
 
 TEXT = Path(argparse.__file__)
@@ -43,6 +44,13 @@ def test_training_again_gives_the_same_file(trained: tuple[Path, Any], tmp_path:
     small = ("--windows", 64, "--rank", 8, "--rank-heads", 4)
     call("train-predictor", "opt-demo", "--text", TEXT, *small, "--out", again)
     assert again.read_bytes() == trained[0].read_bytes()
+
+
+def test_looking_ahead_goes_into_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "ahead.safetensors"
+    small = ("--windows", 20, "--rank", 4, "--rank-heads", 2)
+    call("train-predictor", "opt-demo", "--text", TEXT, *small, "--lookahead", "--out", file)
+    assert load_predictor(file, load_demo()).lookahead
 
 
 def test_accuracy_prints_a_row_for_each_way_of_running(trained: tuple[Path, Any]) -> None:

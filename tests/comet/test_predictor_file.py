@@ -74,7 +74,7 @@ def test_scores_and_masks_are_those_of_the_formula() -> None:
         for row in x
     ])  # fmt: skip
     np.testing.assert_allclose(low.scores(x), scores, rtol=1e-5, atol=1e-5)
-    ask = Ask("heads", 2, x, np.zeros((7, 8), bool))
+    ask = Ask("heads", 2, x, np.zeros((7, 8), bool), x)
     np.testing.assert_array_equal(predictor.mask(ask), scores > 0.5)
     np.testing.assert_array_equal(predictor.mask(ask, -1.5), scores > -1.5)
     assert made(heads=False).mask(ask).all()

@@ -43,6 +43,17 @@ def test_recall_and_precision_of_neurons(ways: dict[str, Way]) -> None:
         assert own.recall > 0.85 and own.density < 0.35
 
 
+def test_looking_ahead_costs_precision_and_keeps_recall() -> None:
+    """Before the attention has run there is less to go by; the threshold makes up for it."""
+    checkpoint, folder = load_demo(), demo_folder()
+    windows = held_out_windows(checkpoint, folder, count=2)
+    way = measure_ways(
+        checkpoint, load_predictor(folder / "predictor-lookahead.safetensors", checkpoint), windows
+    )[2]
+    counts = way.counts("ffn")
+    assert counts.recall >= 0.92 and 0.6 < counts.precision < 0.9 and counts.density < 0.2
+
+
 def test_true_neurons_change_nothing(ways: dict[str, Way]) -> None:
     way, plain = ways["true neurons"], ways["plain"]
     assert way.agreement == 1

@@ -11,6 +11,7 @@ import pytest
 
 from comet_sim.comet.bitmap import Bitmap, save_bitmap
 from comet_sim.errors import InputError
+from comet_sim.models.demo import demo_folder
 from comet_sim.scenario import scenario_from_dict
 from comet_sim.scenario.prepare import prepare
 from comet_sim.scenario.skipping import skipping_of
@@ -39,7 +40,14 @@ def _skipping(table: dict[str, Any]) -> Any:
 
 def test_settings_reach_the_protocol() -> None:
     comet = {
-        "predictor": {"source": "oracle", "rank": 7, "rank_heads": 3, "delta": -0.5, "heads": False},
+        "predictor": {
+            "source": "oracle",
+            "rank": 7,
+            "rank_heads": 3,
+            "delta": -0.5,
+            "heads": False,
+            "lookahead": True,
+        },
         "shuffle": {"columns": 4, "rows": "none"},
         "products": "row-wise",
         "cache": {"policy": "fused", "prefetch": True, "lookahead": True},
@@ -48,6 +56,7 @@ def test_settings_reach_the_protocol() -> None:
     assert (found.rank_ffn, found.rank_heads, found.delta_ffn) == (7, 3, -0.5)
     assert (found.columns, found.rows, found.linear, found.policy) == (4, "none", "row-wise", "fused")
     assert (found.heads, found.prefetch, found.cache_lookahead) == (False, True, True)
+    assert found.predictor_lookahead is True and _skipping(_table()).settings.predictor_lookahead is False
 
 
 @pytest.mark.parametrize("model", ["opt-demo", "reglu-llama-demo"])
@@ -85,6 +94,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "twice": (_table(systems=[{"name": "comet"}, {"name": "comet"}]), "there twice"),
     "no file": (_table({"predictor": {"source": "recorded"}}), "predictor.file"),
     "no such file": (_table({"predictor": {"source": "recorded", "file": "no.npz"}}), "no such file"),
+    "trained for another input": (
+        _table({"predictor": {"lookahead": True, "file": str(demo_folder() / "predictor.safetensors")}}),
+        "with --lookahead",
+    ),
+    "and the other way": (
+        _table({"predictor": {"file": str(demo_folder() / "predictor-lookahead.safetensors")}}),
+        "without --lookahead",
+    ),
+    "nothing to look ahead for": (
+        _table({"predictor": {"lookahead": True, "neurons": False}}),
+        "predictor.lookahead",
+    ),
     "shapes only": (_table(model="opt-1.3b", execution="shape"), "accepted: recorded"),
     "no ids": (
         _table(ORACLE, execution="shape", workload={"prompt_tokens": 3, "output_tokens": 2}),
