@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from comet_sim.baselines.choices import checked
 from comet_sim.errors import InputError
 from comet_sim.mpc import activations, compare, functions
 from comet_sim.mpc.session import Session
@@ -26,12 +27,12 @@ class CrypTen:
     iterations: Iterations
     variants: Variants = CRYPTEN_WAY
 
+    truncation: ClassVar[None] = None
+    reference: ClassVar[None] = None
+
     def choosing(self, choices: Mapping[str, Any]) -> CrypTen:
         """Return the suite with some of its `Variants` replaced, under the same name; InputError for unknown ones."""
-        known = [field.name for field in fields(Variants)]
-        for name in choices:
-            if name not in known:
-                raise InputError(f"suite {self.name!r} has no choice {name!r}; it has {', '.join(known)}")
+        checked(self.name, choices, [field.name for field in fields(Variants)])
         return replace(self, variants=replace(self.variants, **choices))
 
     async def activation(self, s: Session, x: Any, function: str) -> Any:

@@ -14,6 +14,7 @@ from comet_sim.mpc.compare import arithmetic_to_bits
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.settings import CRYPTEN_WAY, Variants
 from comet_sim.mpc.transcript import replayable
+from comet_sim.mpc.truncation import rescale
 
 __all__ = ["predict", "predictor_shapes"]
 
@@ -45,7 +46,9 @@ async def predict(
     so only the first is truncated.
     """
     with s.scope("low_rank"):
-        inner = s.truncate(await matmul(s, x, weights[f"{name}/in/weight"])) + weights[f"{name}/in/bias"]
+        inner = (
+            await rescale(s, await matmul(s, x, weights[f"{name}/in/weight"])) + weights[f"{name}/in/bias"]
+        )
         score = await matmul(s, inner, weights[f"{name}/out/weight"])
         score = score + (weights[f"{name}/out/bias"] << s.bits)
     with s.scope("threshold"):

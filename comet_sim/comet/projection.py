@@ -15,6 +15,7 @@ from comet_sim.comet.somm import somm
 from comet_sim.models.decoder import Turns
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import WORD_BYTES
+from comet_sim.mpc.truncation import scaled
 
 if TYPE_CHECKING:
     from comet_sim.comet.decoder import CometDecoder
@@ -80,7 +81,7 @@ class Projection:
         fresh = np.ones((batch, len(heads) // batch, config.kv_heads), bool)
         with s.scope("qkv"):
             queries, keys, values = await self._project(s, layer, hidden, _blocks(heads, fresh), batch)
-        queries, keys = self._placed(s, queries, keys, turns)
+        queries, keys = await self._placed(s, queries, keys, turns)
         cache.layers[layer].append(s, hidden.reshape((batch, -1, config.hidden)), keys, values, fresh)
         return queries
 
@@ -137,7 +138,7 @@ class Projection:
             (queries, keys, values), refilled = await s.gather(project, refill)
         else:
             queries, keys, values = await project(s)
-        queries, keys = self._placed(s, queries, keys, turns)
+        queries, keys = await self._placed(s, queries, keys, turns)
         state.append(s, new_inputs, keys, values, fresh)
         if refilled is not None:
             state.fill(s, *refilled, stored)
@@ -163,9 +164,9 @@ class Projection:
         with s.scope("qkv"):
             rows = s.ops.concat([state.inputs, hidden], 1).reshape((len(blocks), width))
             queries, keys, values = await self._project(s, layer, rows, blocks, batch)
-        turned = self.model._turned(s, keys[:, :past], self.model._turns(s, 0, past))
+        turned = await self.model._turned(s, keys[:, :past], self.model._turns(s, 0, past))
         state.fill(s, turned, values[:, :past], stored)
-        queries, keys = self._placed(s, queries[:, past:], keys[:, past:], turns)
+        queries, keys = await self._placed(s, queries[:, past:], keys[:, past:], turns)
         state.append(s, hidden, keys, values[:, past:], fresh)
         return queries
 
@@ -193,11 +194,11 @@ class Projection:
         s.charge(0, WORD_BYTES * 3 * product.size)
         return s.ops.select(product + s.ops.concat(biases, 0), mask, 0)
 
-    def _placed(self, s: Session, queries: Any, keys: Any, turns: Turns | None) -> tuple[Any, Any]:
+    async def _placed(self, s: Session, queries: Any, keys: Any, turns: Turns | None) -> tuple[Any, Any]:
         """Scale queries, and turn queries and keys by their positions: local."""
         model = self.model
-        queries = model._turned(s, s.scale(queries, 1 / sqrt(model.config.head_dim)), turns)
-        return queries, model._turned(s, keys, turns)
+        queries = await scaled(s, queries, 1 / sqrt(model.config.head_dim))
+        return await model._turned(s, queries, turns), await model._turned(s, keys, turns)
 
     async def _refill(self, s: Session, layer: int, weight: Any, inputs: Any, made: Mask) -> tuple[Any, Any]:
         """Return K and V (B K/V heads, n, head dim) of stored inputs (B, n, d), zero where not `made`.
@@ -218,7 +219,7 @@ class Projection:
         product = self._biased(s, parts, s.truncate(product), mask)
         width = config.kv_heads * config.head_dim
         keys, values = (self.model._heads(part, batch) for part in (product[:, :width], product[:, width:]))
-        return self.model._turned(s, keys, self.model._turns(s, 0, tokens)), values
+        return await self.model._turned(s, keys, self.model._turns(s, 0, tokens)), values
 
     async def _each(self, s: Session, inputs: Any, weight: Any, made: Mask) -> Any:
         """Make each entry by itself, (1, d) by (d, 2 head dims), all in one round: nothing is shared between them."""

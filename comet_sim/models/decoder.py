@@ -22,6 +22,7 @@ from comet_sim.mpc.beaver import matmul, multiply
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.suite import Suite
 from comet_sim.mpc.tensor import WORD_BYTES
+from comet_sim.mpc.truncation import rescale, scaled
 
 __all__ = ["Layout", "PrivateDecoder"]
 
@@ -108,7 +109,7 @@ class PrivateDecoder:
             x = await self._norm(s, "final_norm", x)
             with s.scope("logits"):
                 table = self.linear.matrix(s, config.head_name).swapaxes(0, 1)
-                return s.truncate(await matmul(s, _last(x, batch), table))
+                return await rescale(s, await matmul(s, _last(x, batch), table))
 
     async def _norm(self, s: Session, name: str, x: Any) -> Any:
         weight = self.weights[f"{name}/weight"]
@@ -136,14 +137,14 @@ class PrivateDecoder:
         cosines, sines = (np.rint(table * s.constant(1)).astype(np.int64) for table in tables)
         return cosines, sines
 
-    def _turned(self, s: Session, x: Any, turns: Turns | None) -> Any:
-        """Turn heads (B heads, m, head dim) by their positions: local, the angles are public."""
+    async def _turned(self, s: Session, x: Any, turns: Turns | None) -> Any:
+        """Turn heads (B heads, m, head dim) by their positions: public angles, so local but for the rescaling."""
         if turns is None:
             return x
         cosines, sines = turns
         s.charge(2 * x.size, WORD_BYTES * 4 * x.size)
         swapped = s.ops.roll(x, self.config.head_dim // 2, 2)
-        return s.truncate(x * s.ops.public(cosines) + swapped * s.ops.public(sines))
+        return await rescale(s, x * s.ops.public(cosines) + swapped * s.ops.public(sines))
 
     async def _attention(
         self, s: Session, layer: int, x: Any, cache: KVCache, allowed: Any, turns: Turns | None
@@ -155,19 +156,19 @@ class PrivateDecoder:
         with s.scope("qkv"):
             parts = [f"{name}/{part}" for part in "qkv"]
             queries, keys, values = await self.linear.apply_all(s, parts, hidden, self.layout.qkv)
-            queries = self._heads(s.scale(queries, 1 / sqrt(config.head_dim)), batch)
-            queries = self._turned(s, queries, turns)
-            keys = self._turned(s, self._heads(keys, batch), turns)
+            queries = self._heads(await scaled(s, queries, 1 / sqrt(config.head_dim)), batch)
+            queries = await self._turned(s, queries, turns)
+            keys = await self._turned(s, self._heads(keys, batch), turns)
             keys, values = cache.extend(s, layer, keys, self._heads(values, batch))
         # The rows of query heads that share a K/V head are one operand, so each K/V head is opened once.
         grouped = (batch * config.kv_heads, config.heads // config.kv_heads * tokens, -1)
         single = (batch * config.heads, tokens, -1)
         with s.scope("scores"):
             scores = await matmul(s, queries.reshape(grouped), keys.swapaxes(1, 2))
-            scores = s.truncate(scores).reshape(single)
+            scores = (await rescale(s, scores)).reshape(single)
         weights = await self.suite.softmax(s, scores, allowed)
         with s.scope("values"):
-            mixed = s.truncate(await matmul(s, weights.reshape(grouped), values)).reshape(single)
+            mixed = (await rescale(s, await matmul(s, weights.reshape(grouped), values))).reshape(single)
         with s.scope("output"):
             return await self.linear.apply(s, f"{name}/o", self._rows(mixed, batch))
 
@@ -186,7 +187,7 @@ class PrivateDecoder:
             gate, up = await linear.apply_all(s, parts, hidden, self.layout.ffn)
         active = await self.suite.activation(s, gate, config.activation)
         with s.scope("product"):
-            inner = s.truncate(await multiply(s, active, up))
+            inner = await rescale(s, await multiply(s, active, up))
         with s.scope("down"):
             return await linear.apply(s, f"{name}/down", inner)
 

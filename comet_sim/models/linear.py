@@ -11,6 +11,7 @@ from comet_sim.mpc.beaver import matmul
 from comet_sim.mpc.masking import Masked
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import WORD_BYTES
+from comet_sim.mpc.truncation import rescale
 
 __all__ = ["LinearLayers", "Together"]
 
@@ -48,7 +49,7 @@ class LinearLayers:
 
     async def apply(self, s: Session, name: str, x: Any) -> Any:
         """Multiply x (m, in) by a weight (in, out), and add the bias if any: 1 round, 8 (m in + in out) bytes."""
-        product = s.truncate(await matmul(s, x, self.matrix(s, f"{name}/weight")))
+        product = await rescale(s, await matmul(s, x, self.matrix(s, f"{name}/weight")))
         return self.biased(s, name, product)
 
     async def apply_all(self, s: Session, names: Sequence[str], x: Any, together: Together) -> list[Any]:
@@ -60,7 +61,7 @@ class LinearLayers:
             return [await self.apply(s, name, x) for name in names]
         if together == "parallel":
             return await s.gather(*(lambda child, name=name: self.apply(child, name, x) for name in names))
-        product = s.truncate(await matmul(s, x, self.matrix(s, *(f"{name}/weight" for name in names))))
+        product = await rescale(s, await matmul(s, x, self.matrix(s, *(f"{name}/weight" for name in names))))
         ends = np.cumsum([self.shares[f"{name}/weight"].shape[1] for name in names]).tolist()
         starts = [0, *ends[:-1]]
         parts = zip(names, starts, ends, strict=True)

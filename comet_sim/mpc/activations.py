@@ -19,6 +19,7 @@ from comet_sim.mpc.functions import exp, polynomial
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.settings import CRYPTEN_WAY, Iterations, Variants
 from comet_sim.mpc.transcript import replayable
+from comet_sim.mpc.truncation import rescale, scaled
 
 __all__ = ["erf", "gelu", "gelu_tanh", "sigmoid", "silu", "tanh"]
 
@@ -37,14 +38,16 @@ async def sigmoid(s: Session, x: Any, n: Iterations, v: Variants = CRYPTEN_WAY) 
     with s.scope("sigmoid"):
         one = s.constant(1)
         if v.tanh == "chebyshev":
-            return s.add_public(s.truncate(await _tanh_chebyshev(s, s.truncate(x, 1), n, v), 1), one >> 1)
+            return s.add_public(
+                await rescale(s, await _tanh_chebyshev(s, await rescale(s, x, 1), n, v), 1), one >> 1
+            )
         negative = await less_than_zero(s, x, v)
         size = await multiply(s, x, s.add_public(-(negative << 1), 1))
         denominator = s.add_public(await exp(s, -size, n), one)
-        y = s.add_public(-s.scale(denominator, 0.75**2), s.constant(2 * 0.75))
+        y = s.add_public(-(await scaled(s, denominator, 0.75**2)), s.constant(2 * 0.75))
         for _ in range(n.sigmoid - 1):
-            squared = s.truncate(await square(s, y))
-            y = (y << 1) - s.truncate(await multiply(s, squared, denominator))
+            squared = await rescale(s, await square(s, y))
+            y = (y << 1) - (await rescale(s, await multiply(s, squared, denominator)))
         positive = s.add_public(-negative, 1)
         return await where(s, positive, y, s.add_public(-y, one), v)
 
@@ -73,14 +76,14 @@ def _chebyshev_of_tanh(terms: int) -> tuple[float, ...]:
 
 async def _tanh_chebyshev(s: Session, x: Any, n: Iterations, v: Variants) -> Any:
     """T1, T3, ... by T(k+2) = (4x^2 - 2) T(k) - T(k-2): square, half of `terms` - 1 products, hardtanh."""
-    step = s.add_public(s.truncate(await square(s, x), s.bits - 2), -s.constant(2))
-    before, now = x, s.truncate(await multiply(s, s.add_public(step, -s.constant(1)), x))
+    step = s.add_public(await rescale(s, await square(s, x), s.bits - 2), -s.constant(2))
+    before, now = x, await rescale(s, await multiply(s, s.add_public(step, -s.constant(1)), x))
     first, second, *rest = (s.constant(c) for c in _chebyshev_of_tanh(n.chebyshev))
     total = before * first + now * second
     for factor in rest:
-        before, now = now, s.truncate(await multiply(s, step, now)) - before
+        before, now = now, await rescale(s, await multiply(s, step, now)) - before
         total = total + now * factor
-    return await hardtanh(s, s.truncate(total), v)
+    return await hardtanh(s, await rescale(s, total), v)
 
 
 async def _erfc(s: Session, size: Any, n: Iterations) -> Any:
@@ -94,22 +97,22 @@ async def _power(s: Session, x: Any, exponent: int) -> Any:
     result = None
     while True:
         if exponent & 1:
-            result = x if result is None else s.truncate(await multiply(s, result, x))
+            result = x if result is None else (await rescale(s, await multiply(s, result, x)))
         exponent >>= 1
         if not exponent:
             return result
-        x = s.truncate(await square(s, x))
+        x = await rescale(s, await square(s, x))
 
 
 async def _erf_taylor(s: Session, x: Any, n: Iterations) -> Any:
     """Sum of (-1)^k x^(2k+1) / (k! (2k+1)), every power from the start as in CrypTen, on x/2 to keep digits."""
-    half = s.truncate(x, 1)
+    half = await rescale(s, x, 1)
     total = half * s.constant(4 / sqrt(pi))
     for k in range(1, n.erf + 1):
         degree = 2 * k + 1
         factor = (-1) ** k * 2.0**degree / (factorial(k) * degree) * 2 / sqrt(pi)
         total = total + await _power(s, half, degree) * s.constant(factor)
-    return s.truncate(total)
+    return await rescale(s, total)
 
 
 @replayable
@@ -136,12 +139,12 @@ async def gelu(s: Session, x: Any, n: Iterations, v: Variants = CRYPTEN_WAY) -> 
     """
     with s.scope("gelu"):
         if v.erf == "taylor":
-            inner = s.add_public(await erf(s, s.scale(x, sqrt(0.5)), n, v), s.constant(1))
-            return s.truncate(await multiply(s, x, inner), s.bits + 1)
+            inner = s.add_public(await erf(s, await scaled(s, x, sqrt(0.5)), n, v), s.constant(1))
+            return await rescale(s, await multiply(s, x, inner), s.bits + 1)
         below = await multiply(s, x, await less_than_zero(s, x, v))
         size = x - (below << 1)
-        tail = await _erfc(s, s.scale(size, sqrt(0.5)), n)
-        return x - below - s.truncate(await multiply(s, size, tail), s.bits + 1)
+        tail = await _erfc(s, await scaled(s, size, sqrt(0.5)), n)
+        return x - below - (await rescale(s, await multiply(s, size, tail), s.bits + 1))
 
 
 @replayable
@@ -151,15 +154,15 @@ async def gelu_tanh(s: Session, x: Any, n: Iterations, v: Variants = CRYPTEN_WAY
     26 rounds, 416n bytes; off by 0.0025.
     """
     with s.scope("gelu_tanh"):
-        cube = s.truncate(await multiply(s, s.truncate(await square(s, x)), x))
+        cube = await rescale(s, await multiply(s, await rescale(s, await square(s, x)), x))
         linear = sqrt(2 / pi)
-        inner = s.truncate(x * s.constant(linear) + cube * s.constant(0.044715 * linear))
+        inner = await rescale(s, x * s.constant(linear) + cube * s.constant(0.044715 * linear))
         outer = s.add_public(await tanh(s, inner, n, v), s.constant(1))
-        return s.truncate(await multiply(s, x, outer), s.bits + 1)
+        return await rescale(s, await multiply(s, x, outer), s.bits + 1)
 
 
 @replayable
 async def silu(s: Session, x: Any, n: Iterations, v: Variants = CRYPTEN_WAY) -> Any:
     """Return SiLU, x sigmoid(x), for |x| up to 500: 24 rounds, 392n bytes; off by 0.005 + 2^-15 |x|."""
     with s.scope("silu"):
-        return s.truncate(await multiply(s, x, await sigmoid(s, x, n, v)))
+        return await rescale(s, await multiply(s, x, await sigmoid(s, x, n, v)))

@@ -26,6 +26,8 @@ __all__ = [
     "MASKED",
     "MATMUL",
     "MULTIPLY",
+    "PRIVATE",
+    "PRIVATE_32",
     "SHUFFLE",
     "SHUFFLE_BITS",
     "SQUARE",
@@ -66,7 +68,11 @@ SHUFFLE = Kind("shuffle")
 """A, and a sharing of A in a secret order: half of an oblivious shuffle."""
 SHUFFLE_BITS = Kind("shuffle-bits")
 """The same for XOR-shared bits, 64 to a word."""
-KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED, SHUFFLE, SHUFFLE_BITS)
+PRIVATE = Kind("private")
+"""A number for each server alone, R0 and R1, and a sharing of R0 * R1."""
+PRIVATE_32 = Kind("private-32")
+"""The same for numbers of 32 bits, two to a word."""
+KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED, SHUFFLE, SHUFFLE_BITS, PRIVATE, PRIVATE_32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +222,12 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
     if kind is B2A:
         bit = (parts0[0] ^ parts1[0]) & 1
         return bit - last0
+    if kind is PRIVATE:
+        return parts0[0] * parts1[0] - last0
+    if kind is PRIVATE_32:
+        r0, r1, c0 = (words.astype("<i8", copy=False).view("<u4") for words in (parts0[0], parts1[0], last0))
+        packed: Ints = (r0 * r1 - c0).view("<i8").astype(np.int64, copy=False)
+        return packed
     seeded = [x0 + x1 for x0, x1 in zip(parts0, parts1, strict=True)]
     if kind is MASKED:
         fresh = iter(seeded)

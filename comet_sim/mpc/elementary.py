@@ -14,6 +14,7 @@ from comet_sim.mpc.functions import inverse_sqrt, reciprocal
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.settings import CRYPTEN_WAY, Iterations, Variants
 from comet_sim.mpc.transcript import replayable
+from comet_sim.mpc.truncation import rescale
 
 __all__ = ["cos_sin", "divide", "signed_reciprocal", "square_root"]
 
@@ -36,7 +37,7 @@ async def divide(s: Session, x: Any, y: Any, n: Iterations, v: Variants = CRYPTE
     Off by y^2/2^16 of its value, and by |x| units in the last place.
     """
     with s.scope("divide"):
-        return s.truncate(await multiply(s, x, await signed_reciprocal(s, y, n, v)))
+        return await rescale(s, await multiply(s, x, await signed_reciprocal(s, y, n, v)))
 
 
 @replayable
@@ -46,7 +47,7 @@ async def square_root(s: Session, x: Any, n: Iterations) -> Any:
     Within 0.55% with three Newton steps. 0 gives 0.
     """
     with s.scope("sqrt"):
-        return s.truncate(await multiply(s, await inverse_sqrt(s, x, n), x))
+        return await rescale(s, await multiply(s, await inverse_sqrt(s, x, n), x))
 
 
 @replayable
@@ -57,11 +58,11 @@ async def cos_sin(s: Session, x: Any, n: Iterations) -> tuple[Any, Any]:
     (0.016) from rounding: for |x| up to 6.
     """
     with s.scope("cos_sin"):
-        real = s.add_public(-s.truncate(await square(s, x), s.bits + 2 * n.trig), s.constant(1))
-        imaginary = s.truncate(x, n.trig - 1)
+        real = s.add_public(-(await rescale(s, await square(s, x), s.bits + 2 * n.trig)), s.constant(1))
+        imaginary = await rescale(s, x, n.trig - 1)
         for _ in range(n.trig - 1):
             positive = await square(s, real)
             negative = await square(s, imaginary)
-            imaginary = s.truncate(await multiply(s, imaginary, real), s.bits - 1)
-            real = s.truncate(positive - negative)
+            imaginary = await rescale(s, await multiply(s, imaginary, real), s.bits - 1)
+            real = await rescale(s, positive - negative)
         return real, imaginary

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from comet_sim.mpc.beaver import multiply, square
 from comet_sim.mpc.maximum import maximum
+from comet_sim.mpc.rows import Rows
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.settings import CRYPTEN_WAY, Iterations, Variants
 from comet_sim.mpc.transcript import replayable
+from comet_sim.mpc.truncation import divided, rescale, scaled
 
 __all__ = [
     "Iterations",
@@ -36,9 +38,6 @@ _SUM_BOUND = 16
 """Sums are scaled to at most this by a public power of two: the reciprocal is off by x^2/2^16 of its value, a
 quarter at 128, and scaling costs a small sum as many of its bits; 16 balances the two for rows of 2,048."""
 
-_MASKED = -(1 << 20)
-"""Stand-in score of a masked entry while the maximum is taken: below any real one, far from the ring's ends."""
-
 
 async def exp(s: Session, x: Any, n: Iterations) -> Any:
     """Return e^x for -2^(t+1) < x <= 0 as (1 + x / 2^t)^(2^t): t rounds, 8tn bytes (t = 8: 8 rounds, 64n).
@@ -46,9 +45,9 @@ async def exp(s: Session, x: Any, n: Iterations) -> Any:
     Off by x^2/2^(t+1) of its value, and by up to 2^(t+1) units in the last place near 0.
     """
     with s.scope("exp"):
-        y = s.add_public(s.truncate(x, n.exp), s.constant(1))
+        y = s.add_public(await rescale(s, x, n.exp), s.constant(1))
         for _ in range(n.exp):
-            y = s.truncate(await square(s, y))
+            y = await rescale(s, await square(s, y))
         return y
 
 
@@ -61,8 +60,8 @@ async def reciprocal(s: Session, x: Any, n: Iterations) -> Any:
         start = await exp(s, s.add_public(-(x << 1), s.constant(1)), n)
         y = s.add_public(start * 3, s.constant(0.003))
         for _ in range(n.reciprocal):
-            squared = s.truncate(await square(s, y))
-            y = (y << 1) - s.truncate(await multiply(s, squared, x))
+            squared = await rescale(s, await square(s, y))
+            y = (y << 1) - (await rescale(s, await multiply(s, squared, x)))
         return y
 
 
@@ -72,12 +71,12 @@ async def inverse_sqrt(s: Session, x: Any, n: Iterations) -> Any:
     17 rounds, 184n bytes with three steps.
     """
     with s.scope("rsqrt"):
-        start = await exp(s, s.add_public(-s.truncate(x, 1), -s.constant(0.2)), n)
-        y = s.add_public(s.scale(start, 2.2), s.constant(0.2)) - s.truncate(x, 10)
+        start = await exp(s, s.add_public(-(await rescale(s, x, 1)), -s.constant(0.2)), n)
+        y = s.add_public(await scaled(s, start, 2.2), s.constant(0.2)) - (await rescale(s, x, 10))
         for _ in range(n.inverse_sqrt):
-            squared = s.truncate(await square(s, y))
-            product = s.truncate(await multiply(s, squared, x))
-            y = s.truncate(await multiply(s, y, s.add_public(-product, s.constant(3))), s.bits + 1)
+            squared = await rescale(s, await square(s, y))
+            product = await rescale(s, await multiply(s, squared, x))
+            y = await rescale(s, await multiply(s, y, s.add_public(-product, s.constant(3))), s.bits + 1)
         return y
 
 
@@ -93,9 +92,9 @@ async def polynomial(s: Session, x: Any, coefficients: tuple[float, ...]) -> Any
         top = powers[count - 1 :]
         more = powers[: len(coefficients) - count]
         raised = await (square(s, top) if count == 1 else multiply(s, more, top))
-        powers = ops.concat([powers, s.truncate(raised)], 0)
+        powers = ops.concat([powers, await rescale(s, raised)], 0)
     factors = np.array([s.constant(c) for c in coefficients]).reshape(-1, *(1 for _ in x.shape))
-    return s.truncate(ops.sum(powers * ops.public(factors), 0)[0])
+    return await rescale(s, ops.sum(powers * ops.public(factors), 0)[0])
 
 
 @replayable
@@ -107,11 +106,11 @@ async def log(s: Session, x: Any, n: Iterations) -> Any:
     """
     with s.scope("log"):
         start = await exp(s, s.add_public(-(x << 1), -s.constant(1)), n)
-        y = s.add_public(s.divide(x, 120) - start * 20, s.constant(3))
+        y = s.add_public(await divided(s, x, 120) - start * 20, s.constant(3))
         steps = replace(n, exp=n.log_exp)
         order = tuple(1 / k for k in range(1, n.log_order + 1))
         for _ in range(n.log):
-            product = s.truncate(await multiply(s, x, await exp(s, -y, steps)))
+            product = await rescale(s, await multiply(s, x, await exp(s, -y, steps)))
             with s.scope("polynomial"):
                 y = y - await polynomial(s, s.add_public(-product, s.constant(1)), order)
         return y
@@ -138,23 +137,15 @@ async def softmax(
         length = shape[-1]
         if length == 1:
             return s.add_public(ops.zeros(shape), s.constant(1))
-        rows = x.reshape((-1, length))
-        keep = None
-        if allowed is not None and not allowed.all():
-            keep = np.broadcast_to(allowed, shape).reshape(-1, length)
-            rows = ops.select(rows, keep, _MASKED << s.bits if s.index == 0 else 0)
-        shifted = rows - await maximum(s, rows, v)
-        if keep is not None:
-            shifted = ops.select(shifted, keep, 0)
-        weights = await exp(s, shifted, n)
-        if keep is not None:
-            weights = ops.select(weights, keep, 0)
+        rows = Rows.of(x, allowed)
+        scores = rows.for_maximum(s)
+        weights = rows.zeroed(s, await exp(s, rows.zeroed(s, scores - await maximum(s, scores, v)), n))
         # The sum is at most L, which is public: scaled below the reciprocal's bound, and back afterwards.
         down = _sum_shift(length)
         total = ops.sum(weights, 1)
-        inverse = await reciprocal(s, s.truncate(total, down) if down else total, n)
+        inverse = await reciprocal(s, await rescale(s, total, down) if down else total, n)
         with s.scope("normalise"):
-            return s.truncate(await multiply(s, weights, inverse), s.bits + down).reshape(shape)
+            return (await rescale(s, await multiply(s, weights, inverse), s.bits + down)).reshape(shape)
 
 
 @replayable
@@ -173,8 +164,8 @@ async def log_softmax(s: Session, x: Any, n: Iterations, v: Variants = CRYPTEN_W
         shifted = rows - await maximum(s, rows, v)
         total = s.ops.sum(await exp(s, shifted, n), 1)
         down = _sum_shift(length)
-        scaled = await log(s, s.truncate(total, down) if down else total, n)
-        return (shifted - s.add_public(scaled, s.constant(down * ln(2)))).reshape(shape)
+        shrunk = await log(s, await rescale(s, total, down) if down else total, n)
+        return (shifted - s.add_public(shrunk, s.constant(down * ln(2)))).reshape(shape)
 
 
 @replayable
@@ -188,8 +179,8 @@ async def layer_norm(
     """
     with s.scope("norm"):
         width = x.shape[-1]
-        x = x << exponent if exponent >= 0 else s.truncate(x, -exponent)
-        centred = x - s.divide(s.ops.sum(x, 1), width)
+        x = x << exponent if exponent >= 0 else (await rescale(s, x, -exponent))
+        centred = x - (await divided(s, s.ops.sum(x, 1), width))
         return await _normalised(s, centred, weight, epsilon * 4.0**exponent, n) + bias
 
 
@@ -200,14 +191,16 @@ async def rms_norm(s: Session, x: Any, weight: Any, *, exponent: int, epsilon: f
     x over the root of its mean square; `exponent` as in `layer_norm`, for mean squares of 0.1 to 154 after it.
     """
     with s.scope("norm"):
-        x = x << exponent if exponent >= 0 else s.truncate(x, -exponent)
+        x = x << exponent if exponent >= 0 else (await rescale(s, x, -exponent))
         return await _normalised(s, x, weight, epsilon * 4.0**exponent, n)
 
 
 async def _normalised(s: Session, x: Any, weight: Any, epsilon: float, n: Iterations) -> Any:
     """Return rows over the root of their mean square plus epsilon, times the weight."""
     # Summed before truncation: one rounding a row instead of one an element.
-    power = s.truncate(s.ops.sum(await square(s, x), 1))
-    inverse = await inverse_sqrt(s, s.add_public(s.divide(power, x.shape[-1]), s.constant(epsilon)), n)
-    scaled = s.truncate(await multiply(s, x, inverse))
-    return s.truncate(await multiply(s, scaled, weight))
+    power = await rescale(s, s.ops.sum(await square(s, x), 1))
+    inverse = await inverse_sqrt(
+        s, s.add_public(await divided(s, power, x.shape[-1]), s.constant(epsilon)), n
+    )
+    unit = await rescale(s, await multiply(s, x, inverse))
+    return await rescale(s, await multiply(s, unit, weight))

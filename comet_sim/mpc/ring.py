@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from comet_sim.errors import InputError
 
-__all__ = ["FRACTION_BITS", "Ring", "decode", "encode", "matmul", "truncate", "wrapped"]
+__all__ = ["FRACTION_BITS", "Ring", "decode", "encode", "matmul", "oversized", "truncate", "wrapped"]
 
 FRACTION_BITS = 16
 
@@ -185,3 +185,8 @@ def wrapped(x0: Ring, x1: Ring) -> int:
     minus = -x1
     total = x0 - minus
     return int(np.count_nonzero(((x0 ^ minus) & (x0 ^ total)) < 0))
+
+
+def oversized(x: Ring) -> int:
+    """Count elements outside [-2^62, 2^62), which interactive truncation breaks: for an auditor."""
+    return int(np.count_nonzero((x ^ (x << 1)) < 0))

@@ -16,6 +16,7 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.correlated import Kind, Layout, Operand, expand, layout
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.rounds import Round, Transcript
+from comet_sim.mpc.settings import Truncation
 from comet_sim.mpc.supply import Position, Supply
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
 
@@ -34,8 +35,13 @@ class Auditor:
         self.wraps = 0
         self._pending: dict[tuple[int, int, int], deque[tuple[int, Any]]] = {}
 
-    def truncation(self, strand: int, step: int, path: int, index: int, share: Any) -> None:
-        """Take one server's share before truncation; compare once the other server's is there."""
+    def truncation(
+        self, strand: int, step: int, path: int, index: int, share: Any, *, local: bool = True
+    ) -> None:
+        """Take one server's share before truncation; compare once the other server's is there.
+
+        An interactive truncation (not `local`) goes wrong where the value itself leaves [-2^62, 2^62).
+        """
         queue = self._pending.setdefault((strand, step, path), deque())
         if not queue or queue[0][0] == index:
             queue.append((index, share))
@@ -45,7 +51,7 @@ class Auditor:
             del self._pending[strand, step, path]
         self.truncated += share.size
         first, second = (share, other) if index == 0 else (other, share)
-        self.wraps += ring.wrapped(first, second)
+        self.wraps += ring.wrapped(first, second) if local else ring.oversized(first + second)
 
 
 def _corner(x: Any, shape: Shape) -> Any:
@@ -104,6 +110,7 @@ class Session(Strand):
         "seed",
         "supply",
         "transcripts",
+        "truncation",
     )
 
     def __init__(
@@ -128,6 +135,8 @@ class Session(Strand):
         self.private: Prg | None = None
         # Shape runs only; None walks every protocol in full.
         self.transcripts: dict[Any, Transcript] | None = None
+        # How products are rescaled (`comet_sim.mpc.truncation`).
+        self.truncation: Truncation = "local"
         # Fixed masks in use, by tensor name and version: none may hide a second tensor.
         self.masks: set[tuple[str, int]] = set()
         # While a protocol runs on part of what was dealt (`comet_sim.mpc.partial`): layouts dealt, by step.
@@ -144,6 +153,7 @@ class Session(Strand):
         child.seed = self.seed
         child.private = self.private
         child.transcripts = self.transcripts
+        child.truncation = self.truncation
         child.masks = self.masks
         child.dealt = None
 
@@ -271,7 +281,10 @@ class Session(Strand):
     # -- local ----------------------------------------------------------------------------------------
 
     def truncate(self, share: Any, bits: int | None = None) -> Any:
-        """Divide a share by 2^bits (default: the fractional bits) locally; error one unit in the last place."""
+        """Divide a share by 2^bits (default: the fractional bits) locally; error one unit in the last place.
+
+        Protocols call `comet_sim.mpc.truncation.rescale`, which honours the run's way of truncation.
+        """
         if self.auditor is not None:
             self.auditor.truncation(self.id, self.step, self.path, self.index, share)
         return self.ops.truncate(share, self.bits if bits is None else bits, self.index)
@@ -289,7 +302,3 @@ class Session(Strand):
     def add_public(self, share: Any, value: int) -> Any:
         """Add a public ring element: one server does, the other keeps its share."""
         return share + value if self.index == 0 else share
-
-    def scale(self, share: Any, factor: float) -> Any:
-        """Multiply by a public number and truncate: local."""
-        return self.truncate(share * self.constant(factor))

@@ -7,13 +7,30 @@ from typing import Literal, get_args
 
 from comet_sim.errors import InputError
 
-__all__ = ["CRYPTEN_WAY", "Adder", "Erf", "Iterations", "MaxMethod", "Tanh", "Variants", "Where"]
+__all__ = [
+    "CRYPTEN_WAY",
+    "Adder",
+    "Division",
+    "Erf",
+    "Iterations",
+    "MaxMethod",
+    "Operands",
+    "Steps",
+    "Tanh",
+    "Truncation",
+    "Variants",
+    "Where",
+]
 
 MaxMethod = Literal["pairwise", "log_reduction", "double_log_reduction", "accelerated_cascade", "tree"]
-Adder = Literal["crypten", "single-open"]
+Adder = Literal["crypten", "single-open", "carry"]
 Where = Literal["two-products", "one-product"]
 Erf = Literal["exponential", "taylor"]
 Tanh = Literal["reciprocal", "chebyshev"]
+Truncation = Literal["local", "interactive"]
+Division = Literal["row", "element"]
+Steps = Literal["parallel", "sequence"]
+Operands = Literal["shared", "expanded"]
 
 _CHOICES = {
     "max": get_args(MaxMethod),
@@ -63,12 +80,14 @@ class Variants:
 
     `max` is one of CrypTen's four ways, or `tree`: halvings down to one entry. `argmax` keeps the argmax
     CrypTen computes in every max and nothing uses. `adder` is CrypTen's, which opens the propagate word twice
-    a level, or `single-open`. `where` chooses by two products in sequence, or by one. `erf` is an exponential,
+    a level, or `single-open`; or `carry`: comparisons compute the one carry they need, in ever narrower lanes, and
+    choose by a bit shared by XOR. `where` chooses by two products in sequence, or by one. `erf` is an exponential,
     right up to 17, or `taylor`, the series that CrypTen sums, at its cost and right up to 1.5; `tanh` is CrypTen's
     default or its Chebyshev series, right on [-1, 1]. InputError for other values.
 
     Sources: CrypTen's ways, Knott et al. 2021. `tree`, the tournament of textbooks (JaJa 1992); `one-product`, the
-    usual multiplexer of two-party computation; `single-open` and the exponential erf, reconstruction.
+    usual multiplexer of two-party computation; `single-open` and the exponential erf, reconstruction; `carry`,
+    SPU 0.9.5, counts measured.
     """
 
     max: MaxMethod = "log_reduction"

@@ -41,6 +41,7 @@ class _Walk(Session):
     def __init__(self, like: Session) -> None:
         super().__init__(like.party, like.peer, like.index, ShapeOps(), like.bits, like.supply, None)
         self.world = _WalkWorld()  # type: ignore[assignment]
+        self.truncation = like.truncation
         self.rounds: list[Round] = []
         self.deals: list[Deal] = []
         self.round = Round()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from comet_sim.mpc.settings import Truncation
+
 __all__ = ["SERVERS", "Plan"]
 
 SERVERS = ("server0", "server1")
@@ -17,7 +19,7 @@ class Plan:
     `batch` prompts of `prompt_tokens` tokens each are served together.
     `reveal`: the `user` picks each token (default), or the `servers` open the logits and pick it, as the
     reference framework's decoder does. `stop_at_eos` ends the run early and tells the servers so; a batch has one
-    end for all, so it must be 1 then (ValueError).
+    end for all, so it must be 1 then (ValueError). `truncation`: how products are rescaled.
     """
 
     prompt_tokens: int
@@ -28,6 +30,7 @@ class Plan:
     stop_at_eos: bool = False
     eos_id: int | None = None
     batch: int = 1
+    truncation: Truncation = "local"
 
     def __post_init__(self) -> None:
         if self.stop_at_eos and self.batch > 1:

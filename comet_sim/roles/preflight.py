@@ -70,6 +70,7 @@ def largest_piece(config: ModelConfig, plan: Plan, suite: Suite, layout: Layout)
         desk = _Largest(server1)
         session = DealingSession(dealer, desk, plan.fraction_bits)
         session.transcripts = {}
+        session.truncation = plan.truncation
         walk = serve(session, PrivateDecoder(one, weights, {}, suite, layout), plan, user, None)
         try:
             walk.send(None)

@@ -174,9 +174,10 @@ def _windows(
 
 def _check_stock(scenario: Scenario, model: ResolvedModel, prompt: Prompt) -> None:
     """Refuse a stock that cannot hold every piece of correlated randomness: server 1 needs each of them whole."""
-    plan, layout = plan_of(scenario, model.config, prompt.tokens), layout_of(scenario)
+    layout = layout_of(scenario)
     stock = stock_of(scenario.protocol)
     for system in scenario.systems:
+        plan = plan_of(scenario, model.config, prompt.tokens, system)
         elements, op = largest_piece(model.config, plan, suite_of(system), layout)
         if elements > stock:
             raise SettingError(

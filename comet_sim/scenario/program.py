@@ -13,8 +13,11 @@ from comet_sim.units import parse_size
 __all__ = ["layout_of", "plan_of", "stock_of", "suite_of"]
 
 
-def plan_of(scenario: Scenario, config: ModelConfig, prompt_tokens: int) -> Plan:
-    """Return the public plan of a run of the scenario on a model."""
+def plan_of(
+    scenario: Scenario, config: ModelConfig, prompt_tokens: int, system: SystemSpec | None = None
+) -> Plan:
+    """Return the public plan of a run of a system of the scenario (default: its first) on a model."""
+    suite = suite_of(scenario.systems[0] if system is None else system)
     return Plan(
         prompt_tokens=prompt_tokens,
         output_tokens=scenario.workload.output_tokens,
@@ -24,6 +27,7 @@ def plan_of(scenario: Scenario, config: ModelConfig, prompt_tokens: int) -> Plan
         stop_at_eos=scenario.workload.stop == "eos",
         eos_id=config.eos_id,
         batch=scenario.workload.batch,
+        truncation=suite.truncation or scenario.protocol.truncation,
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
 from comet_sim.models.devices import DEVICES
-from comet_sim.mpc.settings import Adder, Erf, MaxMethod, Tanh, Where
+from comet_sim.mpc.settings import Adder, Division, Erf, MaxMethod, Operands, Steps, Tanh, Truncation, Where
 from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
 from comet_sim.network.profiles import PARTIES, LinkSpec, NetworkSpec, list_profiles, load_profile, merge
@@ -33,10 +33,11 @@ __all__ = [
 
 SYSTEMS = ("dense", "comet")
 """Systems this version can run; the names of suites are short for dense with that suite."""
-_PLANNED = ("puma", "mpcformer", "secformer", "bolt", "iron")
+_PLANNED = ("mpcformer", "secformer", "bolt", "iron")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
 _WINDOW = r"^(prose|code)-[0-9]{1,4}$"
+_LOCAL = "but the system 'comet' has local truncation only; accepted: local"
 DEFAULT_STOCK = "16MiB"
 """How far a streaming dealer runs ahead unless the scenario says otherwise."""
 
@@ -279,6 +280,13 @@ class ProtocolSpec(Table):
             description="Fraction bits of the fixed-point numbers in the 64-bit ring.",
         ),
     ] = 16
+    truncation: Annotated[
+        Truncation,
+        Field(
+            description="How products are rescaled: each server its share alone (no bytes, wrong in rare cases), or "
+            "together (1 round, 4 bytes a number, never wrong). A native suite brings its own way."
+        ),
+    ] = "local"
     dealer: Annotated[
         Literal["offline", "on-demand", "streamed"],
         Field(
@@ -307,7 +315,10 @@ class ProtocolSpec(Table):
 
 
 class VariantsSpec(Table):
-    """Single ways to go of the suite's protocols, instead of the suite's own: same function, other costs."""
+    """Single ways to go of the suite's protocols, instead of the suite's own: same function, other costs.
+
+    Each suite has some of these choices; one it lacks is an error.
+    """
 
     max: Annotated[
         MaxMethod | None,
@@ -319,7 +330,8 @@ class VariantsSpec(Table):
     adder: Annotated[
         Adder | None,
         Field(
-            description="The adder under comparisons: operands shared by two products opened twice or once."
+            description="The adder under comparisons: operands shared by two products opened twice or once, or "
+            "the one carry a comparison needs."
         ),
     ] = None
     where: Annotated[
@@ -331,6 +343,25 @@ class VariantsSpec(Table):
     tanh: Annotated[
         Tanh | None,
         Field(description="tanh, and sigmoid by it: a reciprocal, or a Chebyshev series on [-1, 1]."),
+    ] = None
+
+    native: bool | None = Field(
+        default=None,
+        description="The reference's own protocols and order in place of the shared base layer's, its way of "
+        "truncation included; single choices beside it still count.",
+    )
+    steps: Annotated[
+        Steps | None,
+        Field(description="Steps that do not depend on each other: side by side, or one after the other."),
+    ] = None
+    division: Annotated[
+        Division | None, Field(description="Softmax: one reciprocal a row, or a division an entry.")
+    ] = None
+    operands: Annotated[
+        Operands | None,
+        Field(
+            description="An operand that serves many entries is opened once (shared), or for each (expanded)."
+        ),
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -401,6 +432,12 @@ class SystemSpec(Table):
                 f"system {self.name!r} is short for dense with suite {self.name!r}, but read {self.suite!r}; "
                 f'write name = "dense" for another suite',
             )
+        try:
+            chosen = SUITES[self.suite].choosing(self.variants.given())
+        except InputError as error:
+            raise SettingError(("variants",), str(error)) from None
+        if self.name == "comet" and chosen.truncation == "interactive":
+            raise SettingError(("variants",), f"suite {self.suite!r} truncates interactively there, {_LOCAL}")
         return self
 
     @property
@@ -454,6 +491,8 @@ class Scenario(Table):
                 f'only a streamed dealer has a bounded stock, but protocol.dealer is "{self.protocol.dealer}"',
             )
         for i, system in enumerate(self.systems):
+            if system.name == "comet" and self.protocol.truncation == "interactive":
+                raise SettingError(("protocol", "truncation"), f"read 'interactive', {_LOCAL}")
             if system.comet and system.comet.simm == "counts" and self.protocol.dealer != "on-demand":
                 raise SettingError(
                     ("systems", i, "comet", "simm"),

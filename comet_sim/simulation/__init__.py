@@ -169,7 +169,7 @@ def _inference(
     protocol = scenario.protocol
     return Inference(
         config=config,
-        plan=plan_of(scenario, config, prepared.prompt.tokens),
+        plan=plan_of(scenario, config, prepared.prompt.tokens, system),
         suite=suite_of(system),
         topology=prepared.network.resolve(PARTIES),
         device=DEVICES[scenario.compute.device],
@@ -197,6 +197,7 @@ def _describe(
         "suite": system.suite,
         "variants": system.variants.given(),
         "execution": scenario.execution,
+        "truncation_mode": run.plan.truncation,
         "dealer_mode": scenario.protocol.dealer,
         "seed": scenario.seed,
         "batch": run.plan.batch,

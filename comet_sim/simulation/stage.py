@@ -152,6 +152,7 @@ class _Stage:
             self.auditor,
         )
         session.transcripts = self.transcripts
+        session.truncation = run.plan.truncation
         return Seat(session, run.seed, lambda weights: self._model(weights, self.opener, index))
 
     def _opener(self) -> Opener:
@@ -238,6 +239,7 @@ class _Stage:
 
         async def walk(session: Session) -> None:
             session.transcripts = self.transcripts
+            session.truncation = run.plan.truncation
             if isinstance(model, CometDecoder):
                 child = session.fork()
                 await (model.prepare(child) if prepare else model.skip_preparation())

@@ -24,6 +24,7 @@ from comet_sim.mpc import ring
 from comet_sim.mpc.dealing import DealingSession
 from comet_sim.mpc.prg import Prg
 from comet_sim.mpc.session import Auditor, Session
+from comet_sim.mpc.settings import Truncation
 from comet_sim.mpc.supply import Bundle, OnDemand, Stock, Streamed
 from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.network import Envelope, LinkConfig, Network, Topology
@@ -227,6 +228,7 @@ def run_protocol(
     replay: bool = True,
     audit: bool = False,
     dealing: Dealing = _AHEAD,
+    truncation: Truncation = "local",
 ) -> ProtocolRun:
     """Run `program(session, *shares)` at both servers after the dealer has dealt for it.
 
@@ -234,8 +236,8 @@ def run_protocol(
     of shares, or None. Inputs are arrays of numbers (shared in fixed point with `bits` fractional bits),
     `Integers`, `Bits` or `Public`. With `exact=False` only shapes run; `replay=False` then walks every
     protocol in full. `seed` decides all randomness, `topology` names `server0`, `server1` and `dealer`.
-    `dealing` says when corrections are dealt. Raises what the program raises, in an ExceptionGroup, and
-    DeadlockError when the servers wait for each other forever.
+    `dealing` says when corrections are dealt, `truncation` how products are rescaled. Raises what the program
+    raises, in an ExceptionGroup, and DeadlockError when the servers wait for each other forever.
     """
     run = ProtocolRun(bits=bits, auditor=Auditor() if audit and exact else None)
     loop = VirtualLoop()
@@ -262,6 +264,7 @@ def run_protocol(
 
         async def walk(session: DealingSession) -> None:
             session.transcripts = transcripts
+            session.truncation = truncation
             await program(session, *_arguments(inputs, 2, exact, bits, seed))
 
         if isinstance(supply, OnDemand):
@@ -274,6 +277,7 @@ def run_protocol(
             servers[index], servers[1 - index], index, ops, bits, supply if index else None, run.auditor
         )
         session.transcripts = transcripts
+        session.truncation = truncation
         if exact:
             session.seed = Prg(stream_key(seed, "dealer", SERVERS[index]))
             session.private = Prg(stream_key(seed, "private", SERVERS[index]))

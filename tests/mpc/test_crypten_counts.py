@@ -18,6 +18,7 @@ from comet_sim.models.devices import DEVICES
 from comet_sim.models.tensors import shapes as weight_shapes
 from comet_sim.mpc import activations, beaver, compare, elementary, functions, maximum, ring
 from comet_sim.mpc.settings import CRYPTEN_WAY, Iterations, Variants
+from comet_sim.mpc.truncation import scaled
 from comet_sim.network.profiles import load_profile
 from comet_sim.roles.plan import Plan
 from comet_sim.simulation.stage import PARTIES, Inference, play
@@ -74,7 +75,7 @@ async def public_product(s, x, weight):
 
 async def public_ops(s, x):
     """Every local operation: none may send anything."""
-    x = s.add_public(x + x, s.constant(0.5)) - s.scale(x, 0.3)
+    x = s.add_public(x + x, s.constant(0.5)) - (await scaled(s, x, 0.3))
     x = s.divide(s.truncate(x * 3), 3)
     return s.ops.sum(x, 0)
 

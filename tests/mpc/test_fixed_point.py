@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mpc_cases import ACCURATE, CAUSAL, CRYPTEN, derandomised, with_steps
 
 from comet_sim.mpc import beaver, functions
+from comet_sim.mpc.truncation import scaled
 from comet_sim.testing import Public, run_protocol
 
 ULP = 2.0**-16
@@ -57,7 +58,7 @@ def test_truncation_and_division_are_off_by_one_unit_at_most(values, amount):
 
 def test_scale_by_a_public_number():
     async def program(s, x):
-        return s.scale(x, 1 / np.sqrt(24))
+        return await scaled(s, x, 1 / np.sqrt(24))
 
     x = np.linspace(-100, 100, 999)
     error = abs(run_protocol(program, x).values - x / np.sqrt(24))
