@@ -29,7 +29,6 @@ from comet_sim.mpc.truncation import divided, rescale
 
 __all__ = ["PUMA", "Puma"]
 
-_SQUARINGS = 5
 _CUT = -14.0
 """Scores this far below the largest count as nothing."""
 
@@ -50,7 +49,7 @@ class Puma:
 
     `adder`: how comparisons are made; `division`: one reciprocal a row of a softmax, or a division an entry;
     `steps`, `operands`: as in `comet_sim.mpc.normal.Ways`. `native` is SPU's choice of them all, with interactive
-    truncation and a reciprocal that looks at the sign first.
+    truncation and a reciprocal that looks at the sign first. `squarings` of the exponential: Puma's 5.
     """
 
     name: str = "puma"
@@ -59,6 +58,7 @@ class Puma:
     steps: Steps = "parallel"
     division: Division = "row"
     operands: Operands = "shared"
+    squarings: int = 5
 
     reference: ClassVar[None] = None
 
@@ -111,7 +111,7 @@ class Puma:
 
 @replayable
 async def _softmax(s: Session, x: Any, allowed: NDArray[np.bool_] | None, suite: Puma) -> Any:
-    """Maximum by a tree; (1 + x/2^5)^(2^5) where x is above the cut; a reciprocal a row, or a division an entry."""
+    """Maximum by a tree; (1 + x/2^t)^(2^t) above the cut; a reciprocal a row, or a division an entry."""
     with s.scope("softmax"):
         shape, w = x.shape, suite.ways
         if shape[-1] == 1:
@@ -119,7 +119,7 @@ async def _softmax(s: Session, x: Any, allowed: NDArray[np.bool_] | None, suite:
         rows = Rows.of(x, allowed)
         scores = rows.for_maximum(s)
         shifted = rows.zeroed(s, scores - await maximum(s, scores, w.v))
-        weights = rows.zeroed(s, await _cut_exp(s, shifted, w))
+        weights = rows.zeroed(s, await _cut_exp(s, shifted, suite.squarings, w))
         total = s.ops.sum(weights, 1)
         if suite.division == "element":
             total = total + s.ops.zeros(weights.shape)
@@ -129,12 +129,12 @@ async def _softmax(s: Session, x: Any, allowed: NDArray[np.bool_] | None, suite:
             return (await rescale(s, await w.multiply(s, weights, inverse))).reshape(shape)
 
 
-async def _cut_exp(s: Session, x: Any, w: Ways) -> Any:
-    """Return e^x for x <= 0, and 0 below the cut: comparison, five squarings, a choice."""
+async def _cut_exp(s: Session, x: Any, squarings: int, w: Ways) -> Any:
+    """Return e^x for x <= 0, and 0 below the cut: comparison, squarings, a choice."""
     with s.scope("exp"):
         low = await compare.below(s, s.add_public(x, -s.constant(_CUT)), w.v)
-        y = s.add_public(await rescale(s, x, _SQUARINGS), s.constant(1))
-        for _ in range(_SQUARINGS):
+        y = s.add_public(await rescale(s, x, squarings), s.constant(1))
+        for _ in range(squarings):
             y = await rescale(s, await square(s, y))
         return await compare.keep(s, compare.inverted(s, low, w.v), y, w.v)
 

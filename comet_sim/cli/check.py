@@ -12,9 +12,11 @@ import numpy as np
 from comet_sim.comet.indexing import Part
 from comet_sim.comet.plain import SkippingDecoder, all_active, by_part, in_order
 from comet_sim.errors import InputError
+from comet_sim.mpc.suite import Reference
 from comet_sim.scenario import Prepared, Scenario
+from comet_sim.scenario.program import suite_of
 
-__all__ = ["Comparison", "compare_with_plain", "plain_generate", "require_plain_model"]
+__all__ = ["Comparison", "compare_with_plain", "differs_at", "plain_generate", "require_plain_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Comparison:
     plain: tuple[int, ...]
     plain_text: str | None
     reference: str = "plain transformers"
+    transformers: tuple[int, ...] | None = None
+    """What plain transformers says, where the reference is a model with functions replaced."""
 
     @property
     def equal(self) -> bool:
@@ -34,21 +38,32 @@ class Comparison:
     @property
     def first_difference(self) -> int | None:
         """Position of the first output token that differs, from 0; None if none does."""
-        if self.equal:
-            return None
-        both = zip(self.private, self.plain, strict=False)
-        shorter = min(len(self.private), len(self.plain))
-        return next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), shorter)
+        return differs_at(self.private, self.plain)
 
     def document(self) -> dict[str, Any]:
         """Return the comparison for JSON."""
+        beside: dict[str, Any] = {}
+        if self.transformers is not None:
+            beside["transformers"] = {
+                "first_difference": differs_at(self.private, self.transformers),
+                "token_ids": list(self.transformers),
+            }
         return {
             "equal": self.equal,
             "reference": self.reference,
             "first_difference": self.first_difference,
             "plain_token_ids": list(self.plain),
             "plain_text": self.plain_text,
+            **beside,
         }
+
+
+def differs_at(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
+    """Return where two texts first differ, from 0; None if they do not."""
+    if tuple(ours) == tuple(theirs):
+        return None
+    both = enumerate(zip(ours, theirs, strict=False))
+    return next((i for i, (one, other) in both if one != other), min(len(ours), len(theirs)))
 
 
 def require_plain_model(scenario: Scenario) -> None:
@@ -68,31 +83,45 @@ def compare_with_plain(
 ) -> dict[str, Comparison]:
     """Return the comparison of each system's tokens with the plain model's; needs torch and transformers.
 
-    A system that skipped something (`masks`, as opened) is compared with the plain model that skips the same. Of
-    several prompts served together each is compared, under the system's name and its position, such as `dense[0]`.
+    A system that skipped something (`masks`, as opened) is compared with the plain model that skips the same, one
+    whose suite replaces functions with the plain model that has the same replacements, in float64; what plain
+    transformers says is kept beside it. Of several prompts served together each is compared, under the system's
+    name and its position, such as `dense[0]`.
     """
     found: dict[str, Comparison] = {}
     dense: list[tuple[int, ...]] | None = None
+    suites = {system.label: suite_of(system) for system in scenario.systems}
     several = scenario.workload.batch > 1
     for label, each in summaries.items():
-        reference = "plain transformers"
-        if masks.get(label):
-            plain = _skipping_generate(prepared, scenario, masks[label])
-            reference = "the plain model with the same neurons and heads skipped"
-        else:
-            plain = dense = dense or plain_generate(prepared, scenario)
+        replaced, skipped = suites[label].reference, masks.get(label)
+        if replaced is not None or not skipped:
+            dense = dense or plain_generate(prepared, scenario)
+        plain, reference = dense, "plain transformers"
+        if replaced is not None or skipped:
+            plain = _own_generate(prepared, scenario, skipped or (), replaced)
+            parts = [replaced.what] if replaced is not None else []
+            parts += ["the same neurons and heads skipped"] if skipped else []
+            reference = f"the plain model with {', and with '.join(parts)}"
+        assert plain is not None
         private = each["token_ids"] if several else [each["token_ids"]]
         for i, (ours, theirs) in enumerate(zip(private, plain, strict=True)):
             text = prepared.tokenizer.decode(theirs) if prepared.tokenizer else None
             name = f"{label}[{i}]" if several else label
-            found[name] = Comparison(tuple(ours), theirs, text, reference)
+            beside = dense[i] if dense and replaced is not None else None
+            found[name] = Comparison(tuple(ours), theirs, text, reference, beside)
     return found
 
 
-def _skipping_generate(
-    prepared: Prepared, scenario: Scenario, masks: Sequence[tuple[Part, int, Any]]
+def _own_generate(
+    prepared: Prepared,
+    scenario: Scenario,
+    masks: Sequence[tuple[Part, int, Any]],
+    replaced: Reference | None,
 ) -> list[tuple[int, ...]]:
-    """Return the tokens the plain float64 model generates greedily with the masks that were opened, by prompt."""
+    """Return the tokens our plain float64 model generates greedily, by prompt.
+
+    With the masks that were opened, if any, and with the functions a suite replaces.
+    """
     checkpoint, batch = prepared.model.load(), len(prepared.prompts)
     parts = {part for part, _, _ in masks}
     every = []
@@ -101,7 +130,7 @@ def _skipping_generate(
         chosen = by_part(
             ffn=source if "ffn" in parts else all_active, heads=source if "heads" in parts else all_active
         )
-        plain = SkippingDecoder(checkpoint.config, checkpoint.weights, chosen)
+        plain = SkippingDecoder(checkpoint.config, checkpoint.weights, chosen, reference=replaced)
         assert prompt.ids is not None, "exact runs always have token ids"
         found = plain.generate(list(prompt.ids), scenario.workload.output_tokens)
         if scenario.workload.stop == "eos" and checkpoint.config.eos_id in found:

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from comet_sim.cli.check import Comparison
+from comet_sim.cli.check import Comparison, differs_at
 from comet_sim.cli.describe import describe_network
 from comet_sim.cli.output import bar, plain, show, table
 from comet_sim.cli.safe import escaped, one_line
@@ -65,6 +65,7 @@ def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
                 "green",
             )
         )
+        _show_transformers(out, comparison)
         return
     at = comparison.first_difference
     out.print(
@@ -72,6 +73,18 @@ def show_comparison(out: Console, label: str, comparison: Comparison) -> None:
     )
     out.print(plain(f"  private {list(comparison.private)}"))
     out.print(plain(f"  plain   {list(comparison.plain)} {comparison.plain_text!r}"))
+    _show_transformers(out, comparison)
+
+
+def _show_transformers(out: Console, comparison: Comparison) -> None:
+    """Print how the text departs from plain transformers', where the suite computes other functions."""
+    if comparison.transformers is None:
+        return
+    at = differs_at(comparison.private, comparison.transformers)
+    said = "the same" if at is None else f"other text from output token {at} (from 0)"
+    out.print(
+        Text(f"  plain transformers, without these replacements, says {said}; no part of the check", "dim")
+    )
 
 
 def show_systems(out: Console, summaries: dict[str, dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from comet_sim.errors import InputError
 from comet_sim.models.config import ModelConfig
 from comet_sim.models.plain import PlainDecoder
+from comet_sim.mpc.suite import Reference
 
 __all__ = [
     "Ask",
@@ -110,8 +111,9 @@ class SkippingDecoder(PlainDecoder):
         *,
         head_thresholds: Sequence[float] = (),
         observe: Observe | None = None,
+        reference: Reference | None = None,
     ) -> None:
-        super().__init__(config, weights)
+        super().__init__(config, weights, reference)
         if len(head_thresholds) not in (0, config.layers):
             raise InputError(f"head thresholds: {len(head_thresholds)} numbers for {config.layers} layers")
         self.source = source

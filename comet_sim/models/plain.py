@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from comet_sim.errors import InputError
 from comet_sim.models.config import ModelConfig
 from comet_sim.models.rotary import rotary_tables
+from comet_sim.mpc.suite import Reference
 
-__all__ = ["PlainDecoder", "PlainState", "Record"]
+__all__ = ["PlainDecoder", "PlainState", "Record", "activate"]
 
 Floats = NDArray[np.float64]
 # Called with a name and an array: "<norm>/variance" (m,), of RMSNorm the mean square; and, where the activation
@@ -34,12 +35,21 @@ class PlainState:
 
 
 class PlainDecoder:
-    """A decoder on plain float64 weights; `weights` as `Checkpoint.weights`."""
+    """A decoder on plain float64 weights; `weights` as `Checkpoint.weights`.
 
-    __slots__ = ("config", "weights")
+    With a `reference` it computes what a suite that replaces functions computes in their place.
+    """
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
+    __slots__ = ("config", "reference", "weights")
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, NDArray[np.floating]],
+        reference: Reference | None = None,
+    ) -> None:
         self.config = config
+        self.reference = reference
         self.weights: dict[str, Floats] = {k: np.asarray(v, dtype=np.float64) for k, v in weights.items()}
 
     def forward(
@@ -130,7 +140,8 @@ class PlainDecoder:
         inner = self._linear(f"{name}/{first}", x)
         if record is not None and config.activation == "relu":
             record(f"{name}/mask", inner > 0)
-        active = activate(config.activation, inner)
+        function = activate if self.reference is None else self.reference.activation
+        active = function(config.activation, inner)
         if config.gated:
             active = active * self._linear(f"{name}/up", x)
         return self._linear(f"{name}/{last}", self._neurons_kept(name, x, inner, active))
@@ -166,9 +177,12 @@ class PlainDecoder:
         scores: Floats = np.einsum("ijgd,tjd->jgit", grouped, k, optimize=True) * config.head_dim**-0.5
         total = len(k)
         future = np.arange(total)[None, :] > np.arange(total - m, total)[:, None]
-        scores[..., future] = -np.inf
-        exps = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights = exps / exps.sum(axis=-1, keepdims=True)
+        if self.reference is None:
+            scores[..., future] = -np.inf
+            exps = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights = exps / exps.sum(axis=-1, keepdims=True)
+        else:
+            weights = self.reference.softmax(scores, ~future)
         mixed = np.einsum("jgit,tjd->ijgd", weights, v, optimize=True).reshape(m, -1)
         return self._linear(f"{name}/o", self._heads_kept(name, x, mixed)), k, v
 

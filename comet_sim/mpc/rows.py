@@ -32,6 +32,12 @@ class Rows:
             keep = np.broadcast_to(allowed, shape).reshape(-1, shape[-1])
         return cls(x.reshape((-1, shape[-1])), keep)
 
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many entries of each row are allowed (r, 1): public."""
+        rows, length = self.scores.shape
+        counts = np.full(rows, length) if self.keep is None else self.keep.sum(1)
+        return np.maximum(counts, 1)[:, None]
+
     def for_maximum(self, s: Session) -> Any:
         """Return the scores with masked ones out of the maximum's way: local."""
         if self.keep is None:

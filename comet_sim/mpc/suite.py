@@ -20,8 +20,9 @@ ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 class Reference(Protocol):
     """What a suite that replaces functions computes in their place, on plain numbers: what it is checked against."""
 
-    what: str
-    """The replacements, in a phrase."""
+    @property
+    def what(self) -> str:
+        """The replacements, in a phrase."""
 
     def activation(self, function: str, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Apply what stands for an activation function."""

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from object_walk import holds, reachable
-from scipy import stats
+from views import same, uniform
 
 from comet_sim.actors import Party, World
 from comet_sim.mpc import beaver, compare, functions, ring
@@ -95,23 +95,6 @@ def seen_in(protocol, values, opened, seeds) -> dict[str, np.ndarray]:
     runs = [run_protocol(protocol, values, seed=seed) for seed in seeds]
     seen = {server: np.concatenate([words(run, server) for run in runs]) for server in ("server0", "server1")}
     return seen | {"opened": np.concatenate(opened).view(np.uint64)}
-
-
-def uniform(values: np.ndarray) -> float:
-    """Smallest p-value that the words are uniform: by byte (chi-square) and as a whole (Kolmogorov-Smirnov)."""
-    columns = values.view(np.uint8).reshape(-1, 8)
-    counts = [np.bincount(column, minlength=256) for column in columns.T]
-    p = [stats.chisquare(count).pvalue for count in counts]
-    return float(min(*p, stats.kstest(values / 2.0**64, "uniform").pvalue))
-
-
-def same(first: np.ndarray, second: np.ndarray) -> float:
-    """Smallest p-value that two samples have one distribution: as a whole, and bit by bit."""
-    ones = [((values[:, None] >> np.arange(64, dtype=np.uint64)) & 1).sum(0) for values in (first, second)]
-    a, b = (count / len(values) for count, values in zip(ones, (first, second), strict=True))
-    spread = np.sqrt(0.25 * (1 / len(first) + 1 / len(second)))
-    bits = 2 * stats.norm.sf(np.abs(a - b).max() / spread)
-    return float(min(bits, stats.ks_2samp(first / 2.0**64, second / 2.0**64).pvalue))
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -34,14 +34,20 @@ def run(system, **more):
     return simulate(scenario(system, **more))
 
 
+@pytest.fixture(scope="module")
+def by_suite():
+    """One run as shapes by each suite."""
+    return {name: run({"suite": name}) for name in SUITES}
+
+
 @pytest.mark.parametrize("name", SUITES)
-def test_a_suite_is_chosen_by_name_or_as_a_system(name):
+def test_a_suite_is_chosen_by_name_or_as_a_system(name, by_suite):
     """Both ways are the same run; the traces of different suites differ, so the name cannot be ignored."""
-    by_suite, by_name = run({"suite": name}), run({"name": name})
-    assert by_suite.trace.digest == by_name.trace.digest
-    assert by_suite.summary["suite"] == by_name.summary["suite"] == name
-    others = [run({"suite": other}).trace.digest for other in SUITES if other != name]
-    assert by_suite.trace.digest not in others
+    by_name = run({"name": name})
+    digests = {suite: result.trace.digest for suite, result in by_suite.items()}
+    assert by_name.trace.digest == digests.pop(name)
+    assert by_suite[name].summary["suite"] == by_name.summary["suite"] == name
+    assert by_name.trace.digest not in digests.values()
 
 
 def test_single_variants_replace_the_suites_own():
@@ -54,9 +60,9 @@ def test_single_variants_replace_the_suites_own():
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_an_exact_run_of_a_suite_has_the_trace_of_its_shapes(name):
+def test_an_exact_run_of_a_suite_has_the_trace_of_its_shapes(name, by_suite):
     """With the argmax left out and trees of halvings too: nothing on the wire depends on a value."""
-    exact, shape = (run({"suite": name}, execution=execution) for execution in ("exact", "shape"))
+    exact, shape = run({"suite": name}, execution="exact"), by_suite[name]
     assert exact.trace.digest == shape.trace.digest
     assert exact.summary["dealer"]["unused_elements"] == 0, "dealt for a step the servers do not take"
 
