@@ -31,12 +31,14 @@ __all__ = [
     "SHUFFLE",
     "SHUFFLE_BITS",
     "SQUARE",
+    "WAVES",
     "Half",
     "Kind",
     "Layout",
     "MaskRef",
     "Operand",
     "Order",
+    "Waves",
     "deal",
     "expand",
     "layout",
@@ -72,7 +74,9 @@ PRIVATE = Kind("private")
 """A number for each server alone, R0 and R1, and a sharing of R0 * R1."""
 PRIVATE_32 = Kind("private-32")
 """The same for numbers of 32 bits, two to a word."""
-KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED, SHUFFLE, SHUFFLE_BITS, PRIVATE, PRIVATE_32)
+WAVES = Kind("waves")
+"""A random phase T, and sines and cosines of its multiples."""
+KINDS = (MULTIPLY, SQUARE, MATMUL, AND, B2A, MASKED, SHUFFLE, SHUFFLE_BITS, PRIVATE, PRIVATE_32, WAVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,26 @@ class Half:
         return np.take(values, np.argsort(order) if self.inverse else order, self.axis)
 
 
-Operand = Shape | MaskRef | Half
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """Sines and cosines of 1 to `terms` times a random phase, in fixed point with `bits` fraction bits.
+
+    The phase is the lowest `period` bits of the word T, a full turn.
+    """
+
+    shape: Shape
+    terms: int
+    period: int
+    bits: int
+
+    def of(self, phase: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sines, then the cosines (2 terms, ...)."""
+        turn = np.exp(2j * np.pi * (phase & ((1 << self.period) - 1)) / (1 << self.period))
+        powers = np.cumprod(np.broadcast_to(turn, (self.terms, *self.shape)), 0)
+        return np.rint(np.concatenate([powers.imag, powers.real]) * 2.0**self.bits).astype(np.int64)
+
+
+Operand = Shape | MaskRef | Half | Waves
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +203,17 @@ def layout(kind: Kind, *operands: Operand) -> Layout:
         form = half.shape if kind is SHUFFLE else (packed_words(size),)
         words = prod(form)
         return Layout(operands, (form,), form, words, words, size)
-    shapes = tuple(operand if isinstance(operand, tuple) else operand.shape for operand in operands)
+    if isinstance(operands[0], Waves):
+        waves = operands[0]
+        corrected = (2 * waves.terms, *waves.shape)
+        size = prod(waves.shape)
+        return Layout(operands, (waves.shape,), corrected, size, prod(corrected), 4 * prod(corrected))
+    shapes: tuple[Shape, ...] = tuple(
+        operand if isinstance(operand, tuple) else operand.shape for operand in operands
+    )
     seeded = tuple(operand for operand in operands if isinstance(operand, tuple))
     if kind is MULTIPLY:
-        corrected: Shape = np.broadcast_shapes(*shapes)
+        corrected = np.broadcast_shapes(*shapes)
         ring_ops = prod(corrected)
     elif kind is MATMUL or kind is MASKED:
         x, y = shapes
@@ -216,6 +246,8 @@ def deal(kind: Kind, form: Layout, position: tuple[int, int], seeds: tuple[Prg, 
     parts1 = _split(words1, form.seeded)
     if isinstance(form.operands[0], Half):
         return _half(kind, form.operands[0], (parts0[0], parts1[0]), last0, seeds)
+    if isinstance(form.operands[0], Waves):
+        return form.operands[0].of(parts0[0] + parts1[0]) - last0
     if kind is AND:
         a, b = (x0 ^ x1 for x0, x1 in zip(parts0, parts1, strict=True))
         return (a & b) ^ last0

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from comet_sim.actors import Party, Strand
 from comet_sim.errors import CometSimError
 from comet_sim.kernel import Wake
-from comet_sim.mpc.correlated import KINDS, Half, Kind, Layout, MaskRef, Operand, Order, layout
+from comet_sim.mpc.correlated import KINDS, Half, Kind, Layout, MaskRef, Operand, Order, Waves, layout
 from comet_sim.mpc.tensor import WORD_BYTES, Ops, Shape, ShapeTensor
 
 __all__ = [
@@ -242,7 +242,8 @@ def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
     """Return a request as bytes: position 16, kind and number of operands 8, then 8 + 8 d an operand of d axes.
 
     An operand with a fixed mask names it: 56 bytes, its axes, and the name. Half of a shuffle names its order: 80
-    bytes, its axes, and the name.
+    bytes, its axes, and the name. Sines of a phase: 40 bytes
+    and the axes.
     """
     parts = [_HEAD.pack(*position, KINDS.index(kind), len(form.operands))]
     for operand in form.operands:
@@ -252,6 +253,9 @@ def encode_request(position: Position, kind: Kind, form: Layout) -> bytes:
             about = (-2, len(name), order.version, order.count, order.group, order.coarse)
             half = (operand.holder, operand.inverse, operand.axis, len(operand.shape), *operand.shape)
             parts += [struct.pack(f"<{len(about) + len(half)}q", *about, *half), name]
+        elif isinstance(operand, Waves):
+            waves = (-3, operand.terms, operand.period, operand.bits, len(operand.shape), *operand.shape)
+            parts.append(struct.pack(f"<{len(waves)}q", *waves))
         elif isinstance(operand, MaskRef):
             name = operand.name.encode()
             shape = operand.rest
@@ -291,6 +295,12 @@ def decode_request(buffer: bytes) -> tuple[Position, Kind, Layout]:
             order = Order(buffer[at : at + length].decode(), version, count, group, bool(coarse))
             at += length
             found.append(Half(order, holder, bool(inverse), axis, shape))
+            continue
+        if axes == -3:
+            _, terms, period, bits, axes = struct.unpack_from("<5q", buffer, at)
+            at += 5 * WORD_BYTES
+            found.append(Waves(struct.unpack_from(f"<{axes}q", buffer, at), terms, period, bits))
+            at += WORD_BYTES * axes
             continue
         _, length, version, axis, rows, swapped, axes = _MASK.unpack_from(buffer, at)
         rest = struct.unpack_from(f"<{axes}q", buffer, at + _MASK.size)

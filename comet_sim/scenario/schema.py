@@ -33,7 +33,7 @@ __all__ = [
 
 SYSTEMS = ("dense", "comet")
 """Systems this version can run; the names of suites are short for dense with that suite."""
-_PLANNED = ("secformer", "bolt", "iron")
+_PLANNED = ("bolt", "iron")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
 _WINDOW = r"^(prose|code)-[0-9]{1,4}$"
