@@ -23,6 +23,7 @@ __all__ = ["Quadratics", "RowScale", "quadratic_gelu", "quadratic_weights"]
 Floats = NDArray[np.float64]
 
 _SHIFT = 5.0
+_SINGLE = 32.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,18 @@ async def quadratic_gelu(s: Session, x: Any, *, native: bool) -> Any:
 
 
 async def quadratic_weights(s: Session, rows: Rows, *, native: bool) -> Any:
-    """Return (x+5)^2 of allowed entries and 0 of others: 1 round, 8rL bytes; `native` as a product, 16rL."""
+    """Return (x+5)^2 of allowed entries and 0 of others: 1 round, 8rL bytes; `native` as a product, 16rL.
+
+    Where a row has a single entry its weight cancels out: a public constant then stands for it, as its square may
+    be too small to divide by.
+    """
     shifted = s.add_public(rows.scores, s.constant(_SHIFT))
     squared = await (multiply(s, shifted, shifted) if native else square(s, shifted))
-    return rows.zeroed(s, await rescale(s, squared))
+    weights = await rescale(s, squared)
+    if (single := rows.counts() == 1).any():
+        several = np.broadcast_to(~single, weights.shape)
+        weights = s.ops.select(weights, several, s.constant(_SINGLE) if s.index == 0 else 0)
+    return rows.zeroed(s, weights)
 
 
 class RowScale:

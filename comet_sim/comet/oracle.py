@@ -12,6 +12,7 @@ from comet_sim.comet.indexing import Part
 from comet_sim.comet.plain import Ask, Bools, MaskSource, SkippingDecoder, all_active, by_part, true_masks
 from comet_sim.comet.predictor_file import TrainedPredictor
 from comet_sim.models.checkpoint import Checkpoint
+from comet_sim.mpc.suite import Reference
 
 __all__ = ["plain_masks"]
 
@@ -25,10 +26,12 @@ def plain_masks(
     how: Literal["true", "predicted"] = "true",
     predictor: TrainedPredictor | None = None,
     deltas: tuple[float, float] = (0.0, 0.0),
+    reference: Reference | None = None,
 ) -> tuple[list[int], Bitmap]:
     """Generate greedily with the parts skipped; return the tokens and the masks of prompt and output.
 
     `true`: the masks the blocks themselves give; `predicted`: a predictor's, above the deltas of neurons and heads.
+    With a `reference` the model has a suite's functions in place of its own.
     """
     source: MaskSource = true_masks
     if how == "predicted":
@@ -47,6 +50,7 @@ def plain_masks(
         ),
         head_thresholds=checkpoint.metadata.head_thresholds,
         observe=observe,
+        reference=reference,
     )
     tokens = plain.generate(list(prompt), output_tokens)
     layers = range(checkpoint.config.layers)

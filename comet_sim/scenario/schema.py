@@ -448,7 +448,10 @@ class SystemSpec(Table):
         """
         suited = self.name in SUITES or self.suite == _DEFAULT_SUITE
         name = self.name if suited else f"{self.name}-{self.suite}"
-        ways = (f"{key}-{str(value).lower()}" for key, value in self.variants.given().items())
+        ways = (
+            key if value is True else f"{key}-{str(value).lower()}"
+            for key, value in self.variants.given().items()
+        )
         return "-".join((name, *ways, *([self.tag] if self.tag else ())))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from comet_sim.baselines import SUITES
 from comet_sim.comet.accounting import require_accounting
 from comet_sim.comet.bitmap import Bitmap, load_bitmap
 from comet_sim.comet.decoder import extra_shapes
@@ -25,6 +26,7 @@ from comet_sim.comet.settings import CometSettings, Noise, PrivacySettings
 from comet_sim.errors import InputError
 from comet_sim.models.checkpoint import Checkpoint
 from comet_sim.models.config import ModelConfig
+from comet_sim.mpc.suite import Reference
 from comet_sim.scenario.base import SettingError
 from comet_sim.scenario.comet import CometSpec, PredictorSpec, PrivacySpec
 from comet_sim.scenario.prepare import Prepared
@@ -57,7 +59,8 @@ def skipping_of(
     table = ("systems", scenario.systems.index(system), "comet")
     key = (*table, "predictor")
     try:
-        return _skipping(scenario, system.comet or CometSpec(), prepared, checkpoint)
+        reference = SUITES[system.suite].reference
+        return _skipping(scenario, system.comet or CometSpec(), prepared, checkpoint, reference)
     except SettingError as error:
         raise SettingError((*(table if error.key[0] == "privacy" else key), *error.key), str(error)) from None
     except InputError as error:
@@ -65,7 +68,11 @@ def skipping_of(
 
 
 def _skipping(
-    scenario: Scenario, spec: CometSpec, prepared: Prepared, checkpoint: Checkpoint | None
+    scenario: Scenario,
+    spec: CometSpec,
+    prepared: Prepared,
+    checkpoint: Checkpoint | None,
+    reference: Reference | None,
 ) -> Skipping:
     config, asked = prepared.model.config, spec.predictor
     if asked.neurons and config.activation != "relu":
@@ -92,7 +99,7 @@ def _skipping(
         tokens = prepared.prompt.tokens + scenario.workload.output_tokens - 1
         _check_bitmap(bitmap, config, parts, tokens, len(prepared.prompts))
     elif not (asked.source == "trained" and exact):
-        bitmap = _plain(scenario, prepared, checkpoint, settings, parts, predictor)
+        bitmap = _plain(scenario, prepared, checkpoint, settings, parts, predictor, reference)
     weights = _weights(settings, config, predictor) if exact else {}
     return Skipping(settings, weights, None if bitmap is None else bitmap.source())
 
@@ -194,8 +201,12 @@ def _plain(
     settings: CometSettings,
     parts: list[Part],
     predictor: TrainedPredictor | None,
+    reference: Reference | None,
 ) -> Bitmap:
-    """Run the plain model for its masks: the true ones, or in a shape run those its predictor finds."""
+    """Run the plain model for its masks: the true ones, or in a shape run those its predictor finds.
+
+    With a `reference` it has the functions that the suite puts in place of others.
+    """
     every = [prompt.ids for prompt in prepared.prompts if prompt.ids is not None]
     if prepared.model.folder is None or not every:
         missing = "weights" if prepared.model.folder is None else "token ids (prompt, prompt_ids or prompts)"
@@ -214,6 +225,7 @@ def _plain(
             how="predicted" if settings.source == "trained" else "true",
             predictor=predictor,
             deltas=(settings.delta_ffn, settings.delta_heads),
+            reference=reference,
         )[1]
         for ids in every
     ]

@@ -19,6 +19,7 @@ from comet_sim.baselines import SUITES
 from comet_sim.mpc import lanes, truncation
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.settings import Truncation
+from comet_sim.roles.dealer import Dealing
 from comet_sim.testing import Public, run_protocol
 
 ALPHA = 1e-6  # chance that a sound suite fails one of some three hundred comparisons; seeds are fixed
@@ -146,6 +147,22 @@ SYSTEMS = {
         CRYPTEN_NORM,
     ),
 }
+SYSTEMS |= {
+    "secformer": System(
+        SUITES["secformer"],
+        CRYPTEN | {"gelu": Function(500, 0.06, 11, 484)},
+        Costs(lambda L: 15, lambda r, L: r * (16 * L + 304)),
+        0.002,
+        Costs(lambda d: 18, lambda r, d: r * (24 * d + 288) + 8 * d),
+    ),
+    "secformer, native": System(
+        SUITES["secformer"].choosing({"native": True}),
+        CRYPTEN | {"gelu": Function(500, 0.06, 19, 472)},
+        Costs(lambda L: 27, lambda r, L: r * (24 * L + 408)),
+        0.002,
+        Costs(lambda d: 26, lambda r, d: r * (24 * d + 312) + 8 * d),
+    ),
+}
 NAMES = tuple(SYSTEMS)
 
 
@@ -230,13 +247,14 @@ def test_softmax_stays_within_its_stated_error(name: str, length: int) -> None:
 def test_norms_stay_within_their_stated_error(name: str) -> None:
     """Rows of other scales within the range calibration keeps them in."""
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(9, 80)) * np.exp(np.linspace(-0.3, 1.4, 9))[:, None] + rng.normal(size=(9, 1))
+    x = rng.normal(size=(9, 80)) * np.exp(np.linspace(0, 1.4, 9))[:, None] + rng.normal(size=(9, 1))
     weight, bias = rng.normal(1, 0.2, 80), rng.normal(0, 0.2, 80)
     centred = x - x.mean(1, keepdims=True)
     expected = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * weight + bias
     found = run(name, program(name, "layer_norm"), x, weight, bias).values
     error = SYSTEMS[name].norm_error
     assert (np.abs(found - expected) <= error * np.abs(expected - bias) + 0.002).all()
+    x = 2 * x
     expected = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5) * weight
     found = run(name, program(name, "rms_norm"), x, weight).values
     assert (np.abs(found - expected) <= error * np.abs(expected) + 0.002).all()
@@ -308,6 +326,15 @@ def test_shapes_trace_as_values_do_and_runs_repeat(name: str, op: str) -> None:
     assert np.array_equal(again.raw, exact.raw)
     assert not any(a == b for a, b in zip(exact.views["server0"], other.views["server0"], strict=True) if a)
     assert exact.unused == 0, "dealt for a step the servers do not take"
+
+
+@pytest.mark.parametrize("mode", ["on-demand", "streamed"])
+@pytest.mark.parametrize("name", ["puma", "puma, native", "secformer"])
+def test_every_kind_of_randomness_comes_in_every_dealer_mode(name: str, mode: Any) -> None:
+    """Packed lanes, private products and sines are asked for and streamed as they are dealt beforehand."""
+    for op in ("gelu", "layer_norm"):
+        found = run(name, program(name, op), *SMALL[op], seed=1, dealing=Dealing(mode, 4096))
+        assert np.array_equal(found.raw, small(name, op).raw)
 
 
 # -- views ------------------------------------------------------------------------------------------------

@@ -46,8 +46,13 @@ def checkpoint(model: str) -> Checkpoint:
     return load_checkpoint(folder)
 
 
-def oracle(model: str, prompt: Sequence[int], count: int, *, heads: bool) -> tuple[list[int], MaskSource]:
-    """Return what the plain, skipping model generates and its true masks, by position."""
+def oracle(
+    model: str, prompt: Sequence[int], count: int, *, heads: bool, suite: str
+) -> tuple[list[int], MaskSource]:
+    """Return what the plain, skipping model generates and its true masks, by position.
+
+    The model has the functions that the suite puts in place of others.
+    """
     loaded = checkpoint(model)
     seen: dict[Any, list[Any]] = {}
     plain = SkippingDecoder(
@@ -56,6 +61,7 @@ def oracle(model: str, prompt: Sequence[int], count: int, *, heads: bool) -> tup
         true_masks if heads else by_part(ffn=true_masks),
         head_thresholds=loaded.metadata.head_thresholds if heads else (),
         observe=lambda ask, mask: seen.setdefault((ask.part, ask.layer), []).append(mask),
+        reference=SUITES[suite].reference,
     )
     ids = plain.generate(list(prompt), count)
     masks = {key: np.concatenate(parts) for key, parts in seen.items()}
@@ -78,7 +84,7 @@ def run_comet(
     settings = settings or CometSettings(source="oracle")
     loaded = checkpoint(model)
     prompts = prompts or (prompt,)
-    every = [oracle(model, each, output, heads=settings.heads) for each in prompts]
+    every = [oracle(model, each, output, heads=settings.heads, suite=suite) for each in prompts]
     expected = [ids for ids, _ in every]
     weights = dict(loaded.weights)
     # An oracle's predictor is asked all the same; what it says is not used.
