@@ -94,7 +94,8 @@ class RowScale:
 
     async def up(self, s: Session, quotient: Any) -> Any:
         """Return products (r, L) of entries with the inverse of a scaled sum, not yet rescaled, as quotients."""
-        if self._even:
+        if self._even and s.truncation == "local":
             return await self._divided(s, quotient, s.bits)
-        # Two steps: entries of short rows would leave no room for a product with both powers.
+        # Two steps: entries of short rows would leave no room for a product with both powers. Always two where they
+        # are rounds, which must not depend on the rows a mask leaves out.
         return await self._divided(s, await rescale(s, quotient), 0)

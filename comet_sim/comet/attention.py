@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from comet_sim.comet.kv_cache import CometCache, LayerCache
 from comet_sim.comet.projection import Projection
+from comet_sim.comet.rescaling import rescale_some, rescale_where
 from comet_sim.comet.selective import selective_matmul
 from comet_sim.comet.simm import simm
 from comet_sim.models.decoder import Turns
 from comet_sim.mpc.session import Session
+from comet_sim.mpc.truncation import rescale
 
 if TYPE_CHECKING:
     from comet_sim.comet.decoder import CometDecoder
@@ -82,7 +84,8 @@ class SparseAttention:
             allowed = None if tokens == 1 else rows[pairs.reshape(-1)]
             # Scores with keys that were not opened are garbage: zeroed before anything is truncated.
             scores = ops.entries(scores, pairs)
-            scores = s.truncate(scores if allowed is None else ops.select(scores, allowed, 0))
+            scores = scores if allowed is None else ops.select(scores, allowed, 0)
+            scores = await rescale_some(s, model.partial, scores, (own * share * tokens, total))
         weights = await model.partial.run(
             s,
             model.suite.softmax,
@@ -96,9 +99,10 @@ class SparseAttention:
         with s.scope("values"):
             spread = ops.spread(weights, pairs)
             mixed = await selective_matmul(s, spread, state.values, x_rows=pairs, y_rows=read, work=work)
-            mixed = s.truncate(ops.spread(ops.entries(mixed, pairs), pairs))
+            mixed = ops.spread(ops.entries(mixed, pairs), pairs)
+            mixed = await rescale_where(s, model.partial, mixed, pairs)
         mixed = model._rows(mixed.reshape((own * share, tokens, width)), batch)
         active = np.repeat(groups.reshape(batch * tokens, -1).any(0), width)
         with s.scope("output"):
             output = await simm(s, mixed, model.linear.matrix(s, f"{name}/o/weight"), active)
-            return model.linear.biased(s, f"{name}/o", s.truncate(output))
+            return model.linear.biased(s, f"{name}/o", await rescale(s, output))

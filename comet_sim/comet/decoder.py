@@ -17,6 +17,7 @@ from comet_sim.comet.masks import Opener
 from comet_sim.comet.predictor import predict, predictor_shapes
 from comet_sim.comet.privacy import hide_counts, noise_of
 from comet_sim.comet.record import SparsityRecord
+from comet_sim.comet.rescaling import rescale_some, rescale_where
 from comet_sim.comet.settings import CometSettings
 from comet_sim.comet.simm import simm
 from comet_sim.comet.somm import somm
@@ -29,6 +30,7 @@ from comet_sim.mpc.session import Session
 from comet_sim.mpc.shuffle import Shuffled, shuffle
 from comet_sim.mpc.suite import Suite
 from comet_sim.mpc.tensor import WORD_BYTES, ShapeTensor
+from comet_sim.mpc.truncation import rescale
 
 __all__ = ["CometDecoder", "extra_shapes"]
 
@@ -298,9 +300,8 @@ class CometDecoder(PrivateDecoder):
         entries = await self.partial.run(s, self.suite.activation, values[0], whole, (config.activation,))
         if config.gated:
             with s.scope("product"):
-                entries = s.truncate(
-                    await self.partial.run(s, multiply, entries, whole, (values[1],), (shape,))
-                )
+                product = await self.partial.run(s, multiply, entries, whole, (values[1],), (shape,))
+                entries = await rescale_some(s, self.partial, product, whole)
         active = ops.spread(entries, mask)
         last = "down" if config.gated else "fc2"
         with s.scope(last):
@@ -308,7 +309,7 @@ class CometDecoder(PrivateDecoder):
             y = await simm(s, active, weight, active_columns(mask), dealing=settings.simm)
             if settings.simm == "counts" and s.index == 0:
                 s.reveal("dealer", "number of active neurons", "it deals for as many columns", config.ffn)
-            y = self.linear.biased(s, f"{name}/{last}", s.truncate(y))
+            y = self.linear.biased(s, f"{name}/{last}", await rescale(s, y))
         if call.rows is not None:
             with s.scope("indexing"), s.scope("unshuffle"):
                 (y,) = await shuffle(s, call.rows, [Shuffled(y)], inverse=True)
@@ -321,7 +322,7 @@ class CometDecoder(PrivateDecoder):
         weight = self.linear.matrix(s, *(f"{name}/weight" for name in names))
         repeated = np.concatenate([mask] * len(names), 1)
         product, found = await somm(s, x, weight, repeated, way=self.settings.linear)
-        product = s.truncate(product)
+        product = await rescale_where(s, self.partial, product, repeated)
         width = mask.shape[1]
         parts = [product[:, i * width : (i + 1) * width] for i in range(len(names))]
         for i, name in enumerate(names):

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from comet_sim.comet.kv_cache import CometCache, LayerCache
 from comet_sim.comet.prefetch import Fills, likely, plan_fills
+from comet_sim.comet.rescaling import rescale_where
 from comet_sim.comet.selective import selective_matmul
 from comet_sim.comet.somm import somm
 from comet_sim.models.decoder import Turns
 from comet_sim.mpc.session import Session
 from comet_sim.mpc.tensor import WORD_BYTES
-from comet_sim.mpc.truncation import scaled
 
 if TYPE_CHECKING:
     from comet_sim.comet.decoder import CometDecoder
@@ -81,7 +81,7 @@ class Projection:
         fresh = np.ones((batch, len(heads) // batch, config.kv_heads), bool)
         with s.scope("qkv"):
             queries, keys, values = await self._project(s, layer, hidden, _blocks(heads, fresh), batch)
-        queries, keys = await self._placed(s, queries, keys, turns)
+        queries, keys = await self._placed(s, queries, keys, turns, heads, fresh)
         cache.layers[layer].append(s, hidden.reshape((batch, -1, config.hidden)), keys, values, fresh)
         return queries
 
@@ -138,7 +138,7 @@ class Projection:
             (queries, keys, values), refilled = await s.gather(project, refill)
         else:
             queries, keys, values = await project(s)
-        queries, keys = await self._placed(s, queries, keys, turns)
+        queries, keys = await self._placed(s, queries, keys, turns, heads, fresh)
         state.append(s, new_inputs, keys, values, fresh)
         if refilled is not None:
             state.fill(s, *refilled, stored)
@@ -164,9 +164,9 @@ class Projection:
         with s.scope("qkv"):
             rows = s.ops.concat([state.inputs, hidden], 1).reshape((len(blocks), width))
             queries, keys, values = await self._project(s, layer, rows, blocks, batch)
-        turned = await self.model._turned(s, keys[:, :past], self.model._turns(s, 0, past))
+        turned = await self._turned(s, keys[:, :past], self.model._turns(s, 0, past), stored)
         state.fill(s, turned, values[:, :past], stored)
-        queries, keys = await self._placed(s, queries[:, past:], keys[:, past:], turns)
+        queries, keys = await self._placed(s, queries[:, past:], keys[:, past:], turns, heads, fresh)
         state.append(s, hidden, keys, values[:, past:], fresh)
         return queries
 
@@ -179,7 +179,8 @@ class Projection:
         mask = _widened(blocks, config.head_dim)
         weight = linear.matrix(s, *(f"{part}/weight" for part in parts))
         product, _ = await somm(s, x, weight, mask, way=self.model.settings.linear)
-        product = self._biased(s, parts, s.truncate(product), mask)
+        product = await rescale_where(s, self.model.partial, product, mask)
+        product = self._biased(s, parts, product, mask)
         first = config.heads * config.head_dim
         second = first + config.kv_heads * config.head_dim
         split = (product[:, :first], product[:, first:second], product[:, second:])
@@ -194,11 +195,21 @@ class Projection:
         s.charge(0, WORD_BYTES * 3 * product.size)
         return s.ops.select(product + s.ops.concat(biases, 0), mask, 0)
 
-    async def _placed(self, s: Session, queries: Any, keys: Any, turns: Turns | None) -> tuple[Any, Any]:
-        """Scale queries, and turn queries and keys by their positions: local."""
-        model = self.model
-        queries = await scaled(s, queries, 1 / sqrt(model.config.head_dim))
-        return await model._turned(s, queries, turns), await model._turned(s, keys, turns)
+    async def _placed(
+        self, s: Session, queries: Any, keys: Any, turns: Turns | None, heads: Mask, fresh: Mask
+    ) -> tuple[Any, Any]:
+        """Scale queries of active `heads` (B m, heads), and turn them and `fresh` keys (B, m, K/V heads)."""
+        model, batch = self.model, len(fresh)
+        asked = heads.reshape(batch, -1, model.config.heads)
+        shrunk = queries * s.constant(1 / sqrt(model.config.head_dim))
+        queries = await rescale_where(s, model.partial, shrunk, _by_head(asked))
+        return await self._turned(s, queries, turns, asked), await self._turned(s, keys, turns, fresh)
+
+    async def _turned(self, s: Session, x: Any, turns: Turns | None, there: Mask) -> Any:
+        """Turn heads (B heads, m, head dim) by their positions, where `there` (B, m, heads) holds; else zero."""
+        if turns is None:
+            return x
+        return await rescale_where(s, self.model.partial, self.model._rotated(s, x, turns), _by_head(there))
 
     async def _refill(self, s: Session, layer: int, weight: Any, inputs: Any, made: Mask) -> tuple[Any, Any]:
         """Return K and V (B K/V heads, n, head dim) of stored inputs (B, n, d), zero where not `made`.
@@ -216,10 +227,12 @@ class Projection:
             product = await self._each(s, inputs, weight, made)
         else:
             product, _ = await somm(s, inputs, weight, mask)
-        product = self._biased(s, parts, s.truncate(product), mask)
+        product = await rescale_where(s, self.model.partial, product, mask)
+        product = self._biased(s, parts, product, mask)
         width = config.kv_heads * config.head_dim
         keys, values = (self.model._heads(part, batch) for part in (product[:, :width], product[:, width:]))
-        return await self.model._turned(s, keys, self.model._turns(s, 0, tokens)), values
+        there = made.reshape(batch, tokens, -1)
+        return await self._turned(s, keys, self.model._turns(s, 0, tokens), there), values
 
     async def _each(self, s: Session, inputs: Any, weight: Any, made: Mask) -> Any:
         """Make each entry by itself, (1, d) by (d, 2 head dims), all in one round: nothing is shared between them."""
@@ -245,3 +258,9 @@ class Projection:
         product = ops.select(product.reshape((tokens * groups, 2 * width)), chosen[:, None], 0)
         product = product.reshape((tokens, groups, 2, width)).swapaxes(1, 2)
         return product.reshape((tokens, 2 * groups * width))
+
+
+def _by_head(mask: Mask) -> Mask:
+    """Turn a mask (B, m, heads) into one of tensors (B heads, m, head dim)."""
+    found: Mask = mask.transpose(0, 2, 1).reshape(-1, mask.shape[1])
+    return found

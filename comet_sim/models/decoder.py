@@ -139,12 +139,14 @@ class PrivateDecoder:
 
     async def _turned(self, s: Session, x: Any, turns: Turns | None) -> Any:
         """Turn heads (B heads, m, head dim) by their positions: public angles, so local but for the rescaling."""
-        if turns is None:
-            return x
+        return x if turns is None else await rescale(s, self._rotated(s, x, turns))
+
+    def _rotated(self, s: Session, x: Any, turns: Turns) -> Any:
+        """Turn heads (B heads, m, head dim) without rescaling them: local."""
         cosines, sines = turns
         s.charge(2 * x.size, WORD_BYTES * 4 * x.size)
         swapped = s.ops.roll(x, self.config.head_dim // 2, 2)
-        return await rescale(s, x * s.ops.public(cosines) + swapped * s.ops.public(sines))
+        return x * s.ops.public(cosines) + swapped * s.ops.public(sines)
 
     async def _attention(
         self, s: Session, layer: int, x: Any, cache: KVCache, allowed: Any, turns: Turns | None

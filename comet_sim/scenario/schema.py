@@ -37,7 +37,6 @@ _PLANNED = ("bolt", "iron")
 _DEFAULT_SUITE = "crypten"
 _SERVER_LINK = ("server0", "server1")
 _WINDOW = r"^(prose|code)-[0-9]{1,4}$"
-_LOCAL = "but the system 'comet' has local truncation only; accepted: local"
 DEFAULT_STOCK = "16MiB"
 """How far a streaming dealer runs ahead unless the scenario says otherwise."""
 
@@ -433,11 +432,9 @@ class SystemSpec(Table):
                 f'write name = "dense" for another suite',
             )
         try:
-            chosen = SUITES[self.suite].choosing(self.variants.given())
+            SUITES[self.suite].choosing(self.variants.given())
         except InputError as error:
             raise SettingError(("variants",), str(error)) from None
-        if self.name == "comet" and chosen.truncation == "interactive":
-            raise SettingError(("variants",), f"suite {self.suite!r} truncates interactively there, {_LOCAL}")
         return self
 
     @property
@@ -494,8 +491,6 @@ class Scenario(Table):
                 f'only a streamed dealer has a bounded stock, but protocol.dealer is "{self.protocol.dealer}"',
             )
         for i, system in enumerate(self.systems):
-            if system.name == "comet" and self.protocol.truncation == "interactive":
-                raise SettingError(("protocol", "truncation"), f"read 'interactive', {_LOCAL}")
             if system.comet and system.comet.simm == "counts" and self.protocol.dealer != "on-demand":
                 raise SettingError(
                     ("systems", i, "comet", "simm"),

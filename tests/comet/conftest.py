@@ -19,6 +19,7 @@ from comet_sim.events import Names
 from comet_sim.models.catalogue import resolve_model
 from comet_sim.models.checkpoint import Checkpoint, load_checkpoint
 from comet_sim.models.devices import DEVICES
+from comet_sim.mpc.settings import Truncation
 from comet_sim.network.profiles import load_profile
 from comet_sim.roles.plan import Plan
 from comet_sim.simulation.stage import PARTIES, Inference, Outcome, play
@@ -78,6 +79,7 @@ def run_comet(
     exact: bool = True,
     masks: MaskSource | None = None,
     suite: str = "crypten-accurate",
+    truncation: Truncation = "local",
     **inference: Any,
 ) -> Run:
     """Run a demo model under Comet with oracle masks (or the given ones); `prompts` are served together."""
@@ -93,7 +95,7 @@ def run_comet(
         weights[name] = draws.normal(size=shape) * 0.05
     run = Inference(
         config=loaded.config,
-        plan=Plan(len(prompts[0]), output, loaded.config.vocab, batch=len(prompts)),
+        plan=Plan(len(prompts[0]), output, loaded.config.vocab, batch=len(prompts), truncation=truncation),
         suite=SUITES[suite],
         topology=load_profile("lan-5g").resolve(PARTIES),
         device=DEVICES["cpu"],

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpc_cases import EDGES, derandomised, ring_arrays
 
-from comet_sim.errors import InputError
 from comet_sim.mpc.partial import Partial
 from comet_sim.mpc.truncation import divided, rescale
 from comet_sim.scenario import scenario_from_dict
@@ -83,16 +82,3 @@ def test_a_run_says_the_same_with_more_rounds_and_no_wraps():
     # Every truncated number of the run costs 4 bytes, once, and rounds of both protocols fit together.
     sent = [each.summary["phases"]["online"]["bytes"]["server0"] for each in (local, mixed)]
     assert sent[1] - sent[0] == 4 * mixed.summary["truncation"]["elements"]
-
-
-@pytest.mark.parametrize(
-    ("system", "protocol"),
-    [
-        ({"name": "comet"}, {}),
-        ({"name": "comet", "suite": "puma", "variants": {"native": True}}, {"truncation": "local"}),
-    ],
-)
-def test_comet_refuses_it(system, protocol):
-    """A setting that cannot be honoured is an error."""
-    with pytest.raises(InputError, match="local truncation only; accepted: local"):
-        scenario_from_dict(scenario(**protocol) | {"systems": [system]})
