@@ -22,7 +22,9 @@ OPS = ("square", "maximum")
 
 
 def call(*arguments, code=0):
-    found = CliRunner().invoke(app, ["validate", "crypten", *map(str, arguments)], prog_name="comet-sim")
+    words = ["validate", "crypten", *map(str, arguments)]
+    # As wide whatever terminal, or none, the tests run in.
+    found = CliRunner().invoke(app, words, prog_name="comet-sim", env={"COLUMNS": "120"})
     assert found.exit_code == code, found.output
     return found
 
