@@ -80,9 +80,43 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a scenario: text, time, traffic by party and phase, what was revealed; keep it in a run folder."""
-    from comet_sim.cli.run import run_scenario
+    from comet_sim.cli.run import Reported, run_scenario
 
-    run_scenario(file, system or [], overrides or [], out, check=check, as_json=as_json, quiet=quiet)
+    playing = Reported(quiet=quiet)
+    run_scenario(file, system or [], overrides or [], out, check=check, as_json=as_json, playing=playing)
+
+
+@app.command(epilog=_EXIT_CODES)
+def watch(
+    file: Annotated[str, typer.Argument(help="A scenario file, or the name of a shipped one, such as demo.")],
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system", metavar="NAME", help="Run only this one of the scenario's systems. Repeatable."
+        ),
+    ] = None,
+    overrides: Set = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where run folders are made.")] = Path(
+        "runs"
+    ),
+    pace: Annotated[
+        str,
+        typer.Option(
+            "--pace", help="max, or virtual seconds a second of wall clock, such as 0.1x. Keys change it."
+        ),
+    ] = "max",
+    paused: Annotated[bool, typer.Option("--paused", help="Hold the run at its first message.")] = False,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Leave the screen when the run ends, without a key.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a scenario and watch it, round by round: who sends what to whom, why a round waits, what is skipped."""
+    from comet_sim.cli.watch import watch_scenario
+
+    watch_scenario(
+        file, system or [], overrides or [], out, pace=pace, paused=paused, leave=leave, as_json=as_json
+    )
 
 
 @app.command(epilog=_EXIT_CODES)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from comet_sim.cli.check import Comparison, compare_with_plain, require_plain_model
 from comet_sim.cli.handler import RunInterruptedError
 from comet_sim.cli.output import console, print_json
-from comet_sim.cli.progress import reporting
+from comet_sim.cli.progress import Report, reporting
 from comet_sim.cli.report import show_comparison, show_summary, show_systems
 from comet_sim.cli.safe import one_line
 from comet_sim.cli.stopping import interruptible
@@ -29,9 +29,38 @@ from comet_sim.scenario import (
     write_summary,
 )
 
-__all__ = ["run_scenario"]
+if TYPE_CHECKING:
+    from comet_sim.simulation import Spectator
+
+__all__ = ["Playing", "Reported", "run_scenario"]
 
 _JSON_SCHEMA = 1
+
+
+class Playing(Protocol):
+    """What is shown while the systems of a run are played."""
+
+    def system(self, label: str) -> AbstractContextManager[tuple[Report | None, Spectator | None]]:
+        """Show the run of one system, which reports to what this gives."""
+
+    def finished(self) -> None:
+        """Take that all systems are in the run folder."""
+
+
+class Reported:
+    """Progress on stderr, and nothing else."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    @contextmanager
+    def system(self, label: str) -> Iterator[tuple[Report | None, Spectator | None]]:
+        """Report the progress of one system."""
+        with reporting(label, quiet=self._quiet) as progress:
+            yield progress, None
+
+    def finished(self) -> None:
+        """Say nothing."""
 
 
 def run_scenario(
@@ -42,7 +71,7 @@ def run_scenario(
     *,
     check: bool,
     as_json: bool,
-    quiet: bool,
+    playing: Playing,
 ) -> None:
     """Run the systems of a scenario and show what came out; exit code 1 if `check` finds another text."""
     scenario = _choose(load_scenario(file, dict(map(parse_override, overrides))), systems)
@@ -56,11 +85,14 @@ def run_scenario(
     with interruptible(), _kept(RunFolder.create(out, run_name(file), scenario)) as folder:
         for system in scenario.systems:
             with folder.system(system.label) as partial:
-                with reporting(system.label, quiet=quiet) as progress:
-                    result = simulate(scenario, system, folder=partial, progress=progress)
+                with playing.system(system.label) as (progress, spectator):
+                    result = simulate(
+                        scenario, system, folder=partial, progress=progress, spectator=spectator
+                    )
                 write_summary(partial, result.summary)
             summaries[system.label] = result.summary
             masks[system.label] = result.masks
+        playing.finished()
         if check:
             comparisons = compare_with_plain(prepare(scenario), scenario, summaries, masks)
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from comet_sim.comet.bitmap import Bitmap, save_bitmap
 from comet_sim.comet.indexing import Part
-from comet_sim.events import Names
+from comet_sim.events import Names, Observer
 from comet_sim.models.checkpoint import Checkpoint
 from comet_sim.models.devices import DEVICES
 from comet_sim.roles.dealer import Dealing
@@ -21,6 +21,7 @@ from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
 from comet_sim.scenario.schema import Scenario, SystemSpec
 from comet_sim.scenario.skipping import Skipping, skipping_of
 from comet_sim.simulation.caveats import warnings_of
+from comet_sim.simulation.scene import Scene, Spectator
 from comet_sim.simulation.sparsity import describe_sparsity
 from comet_sim.simulation.stage import PARTIES, Inference, Progress, TokenIds, play
 from comet_sim.simulation.summary import summarise
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from comet_sim.trace.filters import Filter
 
-__all__ = ["Progress", "Result", "simulate", "simulate_async"]
+__all__ = ["Progress", "Result", "Scene", "Spectator", "simulate", "simulate_async"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,11 +84,13 @@ def simulate(
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
+    spectator: Spectator | None = None,
 ) -> Result:
     """Run one system of a scenario (default: its first), from sync code or inside a running loop.
 
     With `folder`, the trace streams to `folder/trace` while the run goes on and appears there when it has
-    finished; without, it stays in memory. Raises InputError for settings that cannot be honoured,
+    finished; without, it stays in memory. A `spectator` sees the run as it is played and changes
+    nothing in it. Raises InputError for settings that cannot be honoured,
     DeadlockError when the parties wait for each other forever.
     """
     if system is None:
@@ -101,7 +104,11 @@ def simulate(
     described = _describe(scenario, system, prepared, run, recorder.version)
     recorder.metadata.update(described)
     try:
-        outcome = play(run, names, recorder, progress)
+        observer: Observer = recorder
+        if spectator is not None:
+            decode = prepared.tokenizer.decode if run.exact and prepared.tokenizer else None
+            observer = spectator.begin(described, decode, recorder)
+        outcome = play(run, names, observer, progress, spectator)
         trace = Trace.of(recorder)
         every = (
             [prepared.tokenizer.decode(ids) for ids in outcome.sequences]

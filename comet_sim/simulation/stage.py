@@ -36,6 +36,7 @@ from comet_sim.mpc.tensor import ExactOps, Ops, ShapeOps, ShapeTensor
 from comet_sim.network import Network, Topology
 from comet_sim.roles import dealer, owner, server, user
 from comet_sim.roles.plan import SERVERS, Plan
+from comet_sim.simulation.scene import Scene, Spectator
 from comet_sim.simulation.seat import Seat
 
 __all__ = ["PARTIES", "PHASES", "Inference", "Outcome", "Progress", "TokenIds", "play"]
@@ -139,6 +140,7 @@ class _Stage:
         self.record = SparsityRecord()
         self.opener = self._opener()
         self.seats = [self._seat(index) for index in range(len(SERVERS))]
+        self.main: asyncio.Task[Any] | None = None
 
     def _seat(self, index: int) -> Seat:
         run = self.run
@@ -189,7 +191,25 @@ class _Stage:
         if self.progress is not None:
             self.progress(PHASES[self.world.phase], done, total, self.loop.now_ns)
 
+    def scene(self) -> Scene:
+        """Return what a spectator may look at."""
+        run, world = self.run, self.world
+        return Scene(
+            names=world.names,
+            config=run.config,
+            parties=PARTIES,
+            links=world.network.links,
+            now=lambda: self.loop.now_ns,
+            phase=lambda: world.phase,
+            sequences=self.ids,
+            token_times=self.times,
+            record=self.record if run.comet is not None else None,
+            stock=lambda: self.supply.elements,
+            stopping=lambda: self.main is not None and self.main.cancelling() > 0,
+        )
+
     async def play(self) -> None:
+        self.main = asyncio.current_task()
         phases = {Phase.SETUP: self.set_up, Phase.OFFLINE: self.offline, Phase.ONLINE: self.online}
         for phase, programs in phases.items():
             self.world.phase = phase
@@ -316,13 +336,21 @@ def _frozen_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
-def play(run: Inference, names: Names, observer: Observer, progress: Progress | None = None) -> Outcome:
+def play(
+    run: Inference,
+    names: Names,
+    observer: Observer,
+    progress: Progress | None = None,
+    spectator: Spectator | None = None,
+) -> Outcome:
     """Play set-up, offline and online phase; the observer has seen every record when this returns.
 
     Works inside a running event loop too: virtual time has a loop of its own. An error in a party's task
     is raised as itself.
     """
     stage = _Stage(run, names, observer, progress)
+    if spectator is not None:
+        spectator.attend(stage.scene())
     with ungrouped(), _frozen_garbage():
         run_virtual(stage.play(), loop_factory=lambda: stage.loop)
     return Outcome(

@@ -1,0 +1,1 @@
+"""A run on the screen, while it goes on (`live`) or afterwards (`replay`): panels, keys, pace."""
