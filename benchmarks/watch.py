@@ -98,7 +98,7 @@ def main() -> int:
     """Print the figures and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--tokens", type=int, default=8, help="output tokens of a run")
+    parser.add_argument("--tokens", type=int, default=48, help="output tokens of a run")
     parser.add_argument("--check", action="store_true", help=f"exit 1 above {LIMIT}")
     options = parser.parse_args()
     scenario = load_scenario("opt-1.3b-dense", {"workload.output_tokens": options.tokens})

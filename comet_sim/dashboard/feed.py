@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,16 @@ __all__ = ["Feed"]
 _RECENT = 96
 _AT_ONCE = 50_000
 _WORD = 8
-_MESSAGE = len(Message._fields)
-_COMPUTE = len(Compute._fields)
+# Packed, not kept as tuples: those would be walked by the garbage collector again and again.
+_MESSAGE = Struct(f"={len(Message._fields)}q")
+_COMPUTE = Struct(f"={len(Compute._fields)}q")
+_pack_message, _pack_compute = _MESSAGE.pack, _COMPUTE.pack
 
 
 class Feed(Observer):
     """Passes every record on, holds the run up at the gate, and counts; `view` is called by another thread.
 
-    The run's thread only appends to lists, which the other empties at each frame.
+    The run's thread only appends packed records, which the other takes away at each frame.
     """
 
     def __init__(self, title: str, gate_pace: float | None, *, paused: bool = False) -> None:
@@ -42,8 +44,8 @@ class Feed(Observer):
         self._scene: Scene | None = None
         self._facts: Mapping[str, Any] = {}
         self._decode: Decode | None = None
-        self._messages: list[Message] = []
-        self._spans: list[Compute] = []
+        self._messages = bytearray()
+        self._spans = bytearray()
         self._reveals: list[Reveal] = []
         self._elements = self._requests = 0
         self._factor = _Factor()
@@ -94,14 +96,14 @@ class Feed(Observer):
     def message(self, record: Message) -> None:
         """Pass on and keep a message, and wait where the gate is closed."""
         self._inner.message(record)
-        self._messages.append(record)
+        self._messages += _pack_message(*record)
         if self.gate.closed:
             self.gate.wait(record, self._stopping)
 
     def compute(self, record: Compute) -> None:
         """Pass on and keep a span of work."""
         self._inner.compute(record)
-        self._spans.append(record)
+        self._spans += _pack_compute(*record)
 
     def reveal(self, record: Reveal) -> None:
         """Pass on and keep a reveal."""
@@ -183,14 +185,12 @@ class Feed(Observer):
         return "max" if self.gate.pace is None else f"{self.gate.pace:.3g}x"
 
     def _count(self) -> None:
-        taken = len(self._messages)
-        for start in range(0, taken, _AT_ONCE):
-            self._count_messages(self._messages[start : min(start + _AT_ONCE, taken)])
-        self._recent.extend(self._messages[max(0, taken - _RECENT) : taken])
-        del self._messages[:taken]
-        spans = self._spans[:]
-        del self._spans[: len(spans)]
-        if spans:
+        table = _taken(self._messages, _MESSAGE)
+        for start in range(0, len(table), _AT_ONCE):
+            self._count_messages(table[start : start + _AT_ONCE])
+        self._recent.extend(map(Message._make, table[-_RECENT:].tolist()))
+        spans = _taken(self._spans, _COMPUTE)
+        if len(spans):
             self._count_spans(spans)
         reveals = self._reveals[:]
         del self._reveals[: len(reveals)]
@@ -199,10 +199,7 @@ class Feed(Observer):
             line[0] += 1
             line[1] += each.elements
 
-    def _count_messages(self, records: list[Message]) -> None:
-        table = np.fromiter(chain.from_iterable(records), np.int64, _MESSAGE * len(records)).reshape(
-            -1, _MESSAGE
-        )
+    def _count_messages(self, table: Ints) -> None:
         columns = dict(zip(Message._fields, table.T, strict=True))
         self._learn(int(max(columns["path"].max(), columns["src"].max(), columns["dst"].max())))
         parts = ("created", "queued", "host", "stall", "serialise", "propagate")
@@ -224,10 +221,7 @@ class Feed(Observer):
             left = part.delivered - part.propagate
             self._busy.add(part.src * len(self._parties) + part.dst, left - part.serialise, left)
 
-    def _count_spans(self, records: list[Compute]) -> None:
-        table = np.fromiter(chain.from_iterable(records), np.int64, _COMPUTE * len(records)).reshape(
-            -1, _COMPUTE
-        )
+    def _count_spans(self, table: Ints) -> None:
         columns = dict(zip(Compute._fields, table.T, strict=True))
         spans = Spans(self._party_of[columns["party"]], columns["start"], columns["end"])
         self._tally.add_work(spans, columns["phase"])
@@ -344,6 +338,13 @@ class Feed(Observer):
     def _ledger_lines(self) -> list[Ledger]:
         text = self._names().text
         return [Ledger(text(what), text(whom), *line) for (what, whom), line in self._ledger.items()]
+
+
+def _taken(waiting: bytearray, form: Struct) -> Ints:
+    """Take packed records away from where another thread appends them: int64 (records, fields)."""
+    data = bytes(waiting)
+    del waiting[: len(data)]
+    return np.frombuffer(data, np.int64).reshape(-1, form.size // 8)
 
 
 class _Factor:
