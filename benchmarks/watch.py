@@ -36,6 +36,7 @@ class Screen:
 
     page = 0
     help = False
+    typing = False
 
     def __init__(self, feed: Feed) -> None:
         self.ended = False

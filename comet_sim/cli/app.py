@@ -120,6 +120,27 @@ def watch(
 
 
 @app.command(epilog=_EXIT_CODES)
+def replay(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder, or one system's folder in it.")
+    ],
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="NAME", help="Which system of the run.")
+    ] = None,
+    pace: Annotated[
+        str,
+        typer.Option(
+            "--pace", help="auto (a minute), or virtual seconds a second of wall clock, such as 0.1x."
+        ),
+    ] = "auto",
+) -> None:
+    """Look at a finished run on the screen as `watch` shows it: forward, backward, to a time, token or op."""
+    from comet_sim.cli.replay import replay_run
+
+    replay_run(folder, system, pace)
+
+
+@app.command(epilog=_EXIT_CODES)
 def trace(
     folder: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run folder, or one system's folder in it.")

@@ -29,6 +29,7 @@ class LiveScreen:
     def __init__(self, console: Console, title: str, pace: float | None, *, paused: bool = False) -> None:
         self.page = 0
         self.help = False
+        self.typing = False
         self.ended = False
         self._console = console
         self._title = title

@@ -35,6 +35,8 @@ class Shown(Protocol):
 
     page: int
     help: bool
+    typing: bool
+    """Whether a line is being typed: then each key is a part of it."""
     ended: bool
     """Whether the screen is to be left."""
 
@@ -125,7 +127,9 @@ def _took_keys(shown: Shown, keys: int, wake: int, wait: float) -> bool:
     if not data:
         raise EOFError("the terminal is gone")
     for key in keys_of(data):
-        if key == "tab":
+        if shown.typing:
+            shown.key(key)
+        elif key == "tab":
             shown.page += 1
         elif key in ("h", "?") and not shown.help:
             shown.help = True
