@@ -245,6 +245,33 @@ def networks(as_json: Json = False) -> None:
 
 
 @app.command(epilog=_EXIT_CODES)
+def devices(as_json: Json = False) -> None:
+    """List the devices a scenario may name: what local work takes."""
+    from comet_sim.cli.devices import show_devices
+
+    show_devices(as_json=as_json)
+
+
+@app.command(epilog=_EXIT_CODES)
+def calibrate(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The device file to write.")
+    ] = Path("my-machine.toml"),
+    repeats: Annotated[
+        int,
+        typer.Option("--repeats", min=1, max=1000, help="Times each thing is measured; the median counts."),
+    ] = 9,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Measure this machine and write a device file that a scenario's compute.device may name; some seconds."""
+    from comet_sim.cli.devices import calibrate as measure
+
+    with interruptible():
+        measure(out, repeats, quiet=quiet, as_json=as_json)
+
+
+@app.command(epilog=_EXIT_CODES)
 def schema(
     write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write it to a file.")] = None,
 ) -> None:

@@ -164,7 +164,7 @@ profile = "lan-5g"                # `comet-sim networks` lists the names; or a p
 # rate = "100Mbit"
 
 [compute]
-device = "cpu"                    # how long local work takes: cpu, a100, or none (no time at all)
+device = "cpu"                    # how long local work takes: cpu, a100 (`comet-sim devices`), none, or a file
 
 [protocol]
 qkv = "fused"                     # fused | parallel | sequence

@@ -1,4 +1,4 @@
-"""The network of a run in words, from the figures of its summary."""
+"""The network and the devices of a run in words, from the figures of its summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from comet_sim.units import format_duration, format_rate
 
-__all__ = ["describe_network"]
+__all__ = ["describe_devices", "describe_network"]
 
 _USUAL = ("rate", "delay", "transport")
 _UNUSUAL = {"mss": "packet payload", "host": "network stack"}
@@ -26,6 +26,12 @@ def describe_network(network: dict[str, Any]) -> str:
         for name, way in ways.items()
     )
     return f"{network['profile']}{latency}: {'; '.join(said)}"
+
+
+def describe_devices(summary: dict[str, Any]) -> str:
+    """Return the device of all parties, and of those that have another one."""
+    others = (f"{party} {name}" for party, name in summary.get("devices", {}).items())
+    return ", ".join((f"device {summary['device']}", *others))
 
 
 def _links(way: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from comet_sim.cli.check import Comparison, differs_at
-from comet_sim.cli.describe import describe_network
+from comet_sim.cli.describe import describe_devices, describe_network
 from comet_sim.cli.output import bar, plain, show, table
 from comet_sim.cli.safe import escaped, one_line
 from comet_sim.units import format_count, format_duration, format_size
@@ -129,7 +129,7 @@ def _heading(summary: dict[str, Any], changes: Sequence[str]) -> Text:
     facts = (summary["model"], summary["execution"], summary["system"], f"suite {summary['suite']}")
     below = [
         f"{', '.join(facts)}, seed {summary['seed']}",
-        f"network {describe_network(summary['network'])}; device {summary['device']}",
+        f"network {describe_network(summary['network'])}; {describe_devices(summary)}",
     ]
     if changes:
         below.append(f"overrides: {', '.join(changes)}")

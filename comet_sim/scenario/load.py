@@ -176,13 +176,14 @@ def _override(table: dict[str, Any], key: str, value: Any) -> Key:
 
 
 def _anchor(table: dict[str, Any], base: Path) -> None:
-    """Make paths relative to `base` absolute: the model folder and profile where they lead somewhere, traces."""
+    """Make paths relative to `base` absolute where they lead somewhere: model, profile, devices, traces."""
     model = table.get("model")
     if isinstance(model, str) and model not in DEMO_NAMES and (base / model).is_dir() and model:
         table["model"] = str((base / model).resolve())
     systems = table.get("systems")
     for system in systems if isinstance(systems, list) else ():
         _anchor_predictor(system, base)
+    _anchor_devices(table.get("compute"), base)
     network = table.get("network")
     if not isinstance(network, dict):
         return
@@ -190,6 +191,13 @@ def _anchor(table: dict[str, Any], base: Path) -> None:
     profile = network.get("profile")
     if isinstance(profile, str) and profile.endswith(".toml") and (base / profile).is_file():
         network["profile"] = str((base / profile).resolve())
+
+
+def _anchor_devices(compute: Any, base: Path) -> None:
+    """Make the paths of device files absolute where there is one at `base`."""
+    for key, name in list(compute.items()) if isinstance(compute, dict) else ():
+        if isinstance(name, str) and name.endswith(".toml") and (base / name).is_file():
+            compute[key] = str((base / name).resolve())
 
 
 def _anchor_predictor(system: Any, base: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from comet_sim.baselines import SUITES
 from comet_sim.errors import InputError
-from comet_sim.models.devices import DEVICES
+from comet_sim.models.devices import DEVICES, load_device
 from comet_sim.mpc.settings import Adder, Division, Erf, MaxMethod, Operands, Steps, Tanh, Truncation, Where
 from comet_sim.mpc.tensor import WORD_BYTES
 from comet_sim.network.explain import suggestion
@@ -41,10 +41,20 @@ DEFAULT_STOCK = "16MiB"
 """How far a streaming dealer runs ahead unless the scenario says otherwise."""
 
 
-def _known_device(name: str) -> str:
-    if name not in DEVICES:
-        raise ValueError(f"unknown device {name!r}; {suggestion(name, tuple(DEVICES))}")
+def _known_device(name: str | None) -> str | None:
+    if name is not None:
+        try:
+            load_device(name)
+        except InputError as error:
+            raise ValueError(str(error)) from None
     return name
+
+
+_Device = Annotated[
+    str | None,
+    AfterValidator(_known_device),
+    Field(json_schema_extra={"examples": list(DEVICES)}),
+]
 
 
 def _window(name: str | None) -> str | None:
@@ -229,10 +239,21 @@ class ComputeSpec(Table):
         str,
         AfterValidator(_known_device),
         Field(
-            description="Device of every party: how long local work takes. `none`: no time at all.",
-            json_schema_extra={"enum": list(DEVICES)},
+            description="Device of every party: how long local work takes. `none`: no time at all. A name "
+            "(`comet-sim devices` lists them), or a path ending in .toml, such as `comet-sim calibrate` writes.",
+            json_schema_extra={"examples": list(DEVICES)},
         ),
     ] = "cpu"
+    server0: Annotated[_Device, Field(description="Device of server 0, where it is another.")] = None
+    server1: Annotated[_Device, Field(description="Device of server 1, where it is another.")] = None
+    dealer: Annotated[_Device, Field(description="Device of the dealer, where it is another.")] = None
+    user: Annotated[_Device, Field(description="Device of the user, where it is another.")] = None
+    owner: Annotated[_Device, Field(description="Device of the model owner, where it is another.")] = None
+
+    def of(self, party: str) -> str:
+        """Return the name or path of a party's device."""
+        own: str | None = getattr(self, party)
+        return self.device if own is None else own
 
 
 def _size(text: str | None) -> str | None:

@@ -14,7 +14,7 @@ from comet_sim.comet.bitmap import Bitmap, save_bitmap
 from comet_sim.comet.indexing import Part
 from comet_sim.events import Names, Observer
 from comet_sim.models.checkpoint import Checkpoint
-from comet_sim.models.devices import DEVICES
+from comet_sim.models.devices import load_device
 from comet_sim.roles.dealer import Dealing
 from comet_sim.scenario.prepare import Prepared, prepare
 from comet_sim.scenario.program import layout_of, plan_of, stock_of, suite_of
@@ -25,7 +25,7 @@ from comet_sim.simulation.scene import Scene, Spectator
 from comet_sim.simulation.sparsity import describe_sparsity
 from comet_sim.simulation.stage import PARTIES, Inference, Progress, TokenIds, play
 from comet_sim.simulation.summary import summarise
-from comet_sim.simulation.used import network_facts
+from comet_sim.simulation.used import device_facts, network_facts
 from comet_sim.trace.recorder import Recorder
 from comet_sim.trace.store import Trace
 from comet_sim.units import format_duration
@@ -179,7 +179,8 @@ def _inference(
         plan=plan_of(scenario, config, prepared.prompt.tokens, system),
         suite=suite_of(system),
         topology=prepared.network.resolve(PARTIES),
-        device=DEVICES[scenario.compute.device],
+        device=load_device(scenario.compute.device),
+        devices={party: load_device(scenario.compute.of(party)) for party in PARTIES},
         seed=scenario.seed,
         layout=layout_of(scenario),
         dealing=Dealing(protocol.dealer, stock_of(protocol)),
@@ -213,7 +214,7 @@ def _describe(
         "prompt_tokens": prepared.prompt.tokens,
         "output_tokens": scenario.workload.output_tokens,
         "network": network_facts(scenario.network.profile, run.topology),
-        "device": run.device.name,
+        **device_facts(run.device, run.devices),
         "versions": {
             "comet-sim": version,
             "python": platform.python_version(),

@@ -72,6 +72,8 @@ class Inference:
     weights: Mapping[str, NDArray[np.floating]] | None = None
     prompt: Sequence[int] = ()
     audit: bool = True
+    devices: Mapping[str, DeviceProfile] = field(default_factory=dict)
+    """Devices of parties that have another than `device`."""
     dealing: dealer.Dealing = field(default_factory=dealer.Dealing)
     comet: CometSettings | None = None
     """Run under Comet; None: dense."""
@@ -123,7 +125,7 @@ class _Stage:
         self.progress = progress
         self.loop = VirtualLoop()
         self.world = world = World(self.loop, names, observer)
-        self.parties = {name: Party(world, name, run.device) for name in PARTIES}
+        self.parties = {name: Party(world, name, run.devices.get(name, run.device)) for name in PARTIES}
         self.servers = (self.parties[SERVERS[0]], self.parties[SERVERS[1]])
         world.network = Network(
             self.loop, run.topology, world.deliver, observer.message, names, seed=run.seed

@@ -1,16 +1,18 @@
-"""What a run was really played on: the network between the servers, in integers, and the device."""
+"""What a run was really played on: the network between the servers, in integers, and the devices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from comet_sim.actors import DeviceProfile
 from comet_sim.network import LinkConfig, Topology
 from comet_sim.roles.plan import SERVERS
 
-__all__ = ["network_facts"]
+__all__ = ["device_facts", "network_facts"]
 
 _ALWAYS = ("rate", "delay", "transport")
 _SUMMED = ("delay", "host")
@@ -61,3 +63,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return f"{len(value)} entries"
     return value
+
+
+def device_facts(usual: DeviceProfile, own: Mapping[str, DeviceProfile]) -> dict[str, Any]:
+    """Return the device of all parties, of those with another one, and the figures of each, JSON-able."""
+    others = {party: profile for party, profile in own.items() if profile != usual}
+    profiles = {profile.name: profile for profile in (usual, *others.values())}
+    return {
+        "device": usual.name,
+        "devices": {party: profile.name for party, profile in others.items()},
+        "device_figures": {
+            name: {
+                "ring_multiply_adds_per_second": profile.ring_ops,
+                "memory_bytes_per_second": profile.memory,
+                "launch_ns": profile.launch,
+            }
+            for name, profile in profiles.items()
+        },
+    }
