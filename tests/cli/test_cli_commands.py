@@ -152,7 +152,7 @@ class FaultError(CometSimError):
 def test_exit_codes_and_what_is_kept(tmp_path, monkeypatch, error, code):
     real = comet_sim.simulation.simulate
 
-    def simulate(scenario, system, *, folder, progress):
+    def simulate(scenario, system, *, folder, progress, spectator):
         if system.label == "dense":
             return real(scenario, system, folder=folder, progress=progress)
         (folder / "trace").mkdir()
